@@ -1,0 +1,54 @@
+"""Marking reports as delivered, once: in the transaction of the message that carries them to the parent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import Connection, select, update
+
+from sidequest.core.errors import ErrorCode, SidequestError
+from sidequest.core.outcome import Status
+from sidequest.store.tables import delegations
+
+
+def mark_delivered(
+    tx: Connection, session_id: str, delegation_ids: Collection[str], *, message_id: str | None
+) -> None:
+    """Set the flags of delegations whose reports `message_id` carries; None when no message does.
+
+    Raises:
+        SidequestError: `DELEGATION_UNKNOWN`; `STORE_CONFLICT` when one still runs or was delivered before.
+    """
+    if not delegation_ids:
+        return
+    mine = (delegations.c.session_id == session_id) & delegations.c.id.in_(delegation_ids)
+    rows = tx.execute(
+        select(
+            delegations.c.id, delegations.c.status, delegations.c.delivered, delegations.c.delivered_by
+        ).where(mine)
+    ).all()
+    unknown = set(delegation_ids) - {row.id for row in rows}
+    if unknown:
+        raise unknown_delegation(", ".join(sorted(unknown)))
+    for row in rows:
+        if row.status == Status.RUNNING.value:
+            raise _refused(f"Delegation {row.id} is still running and has no report to deliver.")
+        if row.delivered:
+            how = f"by message {row.delivered_by}" if row.delivered_by else "to whoever asked for it"
+            raise _refused(f"The report of delegation {row.id} was delivered {how}.")
+    tx.execute(update(delegations).where(mine).values(delivered=True, delivered_by=message_id))
+
+
+def unknown_delegation(delegation_id: str) -> SidequestError:
+    """Return the error for an id that no delegation of the session has."""
+    return SidequestError(
+        ErrorCode.DELEGATION_UNKNOWN,
+        f"There is no delegation {delegation_id}.",
+        "`sidequest delegations list` shows what there is.",
+    )
+
+
+def _refused(cause: str) -> SidequestError:
+    return SidequestError(
+        ErrorCode.STORE_CONFLICT, cause, "Leave it out: a report is delivered once, after it settled."
+    )

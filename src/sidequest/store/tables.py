@@ -1,0 +1,235 @@
+"""The tables as they are today; `migrations` says how a database gets there.
+
+One schema for both databases. What differs is search, and lives in the migrations: SQLite has the virtual
+table `search_index` over `search_words`, PostgreSQL has the column `search_words.lexemes`.
+
+Rows of the parent and rows of each delegation are *lanes* of one table: `delegation_id` is NULL in the
+parent's lane, and `position` counts from 1 without gaps inside a lane. So a lane is kept, cut or copied
+without renumbering another, and a delegate's row cannot get into the parent's history by a wrong filter.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_ROW_ID = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite makes a row id only of a column that is declared INTEGER."""
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("title", Text, nullable=False),
+    Column("root", Text),
+    Column("model", Text),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False, index=True),
+    Column("forked_from", Text),
+    Column("forked_through", Text),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("expires_at_ms", BigInteger, nullable=False),
+)
+
+delegations = Table(
+    "delegations",
+    metadata,
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE")),
+    Column("id", Text, index=True),
+    Column("number", Integer, nullable=False),
+    Column("chain_id", Text, nullable=False),
+    Column("resumed_from", Text),
+    Column("agent", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("brief", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("context_mode", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("parent_message_id", Text),
+    Column("parent_tool_call_id", Text),
+    Column("started_after", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("turns", Integer, nullable=False),
+    Column("tool_calls", Integer, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("last_tool", Text),
+    Column("outcome", Text),
+    Column("report", Text),
+    Column("delivered", Boolean, nullable=False),
+    Column("delivered_by", Text),
+    Column("started_at_ms", BigInteger, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False),
+    Column("completed_at_ms", BigInteger),
+    PrimaryKeyConstraint("session_id", "id"),
+    ForeignKeyConstraint(
+        ["session_id", "resumed_from"], ["delegations.session_id", "delegations.id"], ondelete="CASCADE"
+    ),
+    UniqueConstraint("session_id", "number"),
+    Index(None, "session_id", "resumed_from"),
+    Index(None, "session_id", "chain_id"),
+)
+"""`number` is the order of their start, from 1. `started_after` is the position in the parent's lane behind
+which the delegation began."""
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("row_id", _ROW_ID, primary_key=True),
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("id", Text, nullable=False),
+    Column("delegation_id", Text),
+    Column("agent", Text),
+    Column("position", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    UniqueConstraint("session_id", "id"),
+    ForeignKeyConstraint(
+        ["session_id", "delegation_id"], ["delegations.session_id", "delegations.id"], ondelete="CASCADE"
+    ),
+    CheckConstraint("kind IN ('request', 'response')", name="kind"),
+)
+Index(
+    "uq_messages_parent_lane",
+    messages.c.session_id,
+    messages.c.position,
+    unique=True,
+    sqlite_where=messages.c.delegation_id.is_(None),
+    postgresql_where=messages.c.delegation_id.is_(None),
+)
+Index(
+    "uq_messages_delegation_lane",
+    messages.c.session_id,
+    messages.c.delegation_id,
+    messages.c.position,
+    unique=True,
+    sqlite_where=messages.c.delegation_id.is_not(None),
+    postgresql_where=messages.c.delegation_id.is_not(None),
+)
+
+tool_results = Table(
+    "tool_results",
+    metadata,
+    Column("session_id", Text),
+    Column("message_id", Text),
+    Column("tool_call_id", Text),
+    Column("tool_name", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("carrier_id", Text),
+    Column("place", Integer),
+    PrimaryKeyConstraint("session_id", "message_id", "tool_call_id"),
+    ForeignKeyConstraint(
+        ["session_id", "message_id"], ["messages.session_id", "messages.id"], ondelete="CASCADE"
+    ),
+    ForeignKeyConstraint(["session_id", "carrier_id"], ["messages.session_id", "messages.id"]),
+    Index(None, "session_id", "carrier_id"),
+)
+"""`message_id` is the response that made the call. `carrier_id` is the request that took the result to the
+model and `place` its index among that request's parts; both are NULL until that request is appended."""
+
+search_words = Table(
+    "search_words",
+    metadata,
+    Column(
+        "message_row_id",
+        _ROW_ID,
+        ForeignKey("messages.row_id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("words", Text, nullable=False),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE")),
+    Column("id", Text),
+    Column("generation", Integer, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("first_kept_message_id", Text),
+    Column("through_message_id", Text, nullable=False),
+    Column("tokens_before", BigInteger, nullable=False),
+    Column("tokens_after", BigInteger),
+    Column("usage", Text),
+    Column("retained_tail", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("model", Text),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("session_id", "id"),
+    UniqueConstraint("session_id", "generation"),
+    ForeignKeyConstraint(
+        ["session_id", "through_message_id"], ["messages.session_id", "messages.id"], ondelete="CASCADE"
+    ),
+    Index(None, "session_id", "through_message_id"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE")),
+    Column("number", BigInteger),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("delegation_id", Text),
+    Column("payload", Text, nullable=False),
+    PrimaryKeyConstraint("session_id", "number"),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE")),
+    Column("rule", Text),
+    Column("allowed", Boolean, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("session_id", "rule"),
+)
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("scope", Text),
+    Column("key", Text),
+    Column("value", Text, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("scope", "key"),
+)
