@@ -1,0 +1,382 @@
+"""The pydantic-ai capability that applies the ladder before every request (DESIGN, "The way of a task").
+
+Used by parent and delegate alike, and alone by anybody who wants an agent that cannot outgrow its window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.exceptions import ToolFailedError
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, repair_messages
+from pydantic_ai.profiles import DEFAULT_PROMPTED_OUTPUT_TEMPLATE
+from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
+from pydantic_ai.usage import RequestUsage
+
+from sidequest.core.budget import ContextBudget, stricter_cap
+from sidequest.core.compaction import (
+    Compacted,
+    CompactionOutcome,
+    Degraded,
+    Overflow,
+    Unchanged,
+    compact,
+)
+from sidequest.core.errors import ErrorCode, SidequestError
+from sidequest.core.outcome import Usage
+from sidequest.core.share_meter import ShareMeter
+from sidequest.core.shares import Shares
+from sidequest.core.summary import Summarise, SummaryFailed, SummaryReply, SummaryRequest
+from sidequest.core.tokens import Overhead, TokenMeter, compact_json, estimate_message, estimate_text
+from sidequest.core.transcript import TranscriptError, Validator, marked
+from sidequest.runtime.costs import Price, catalog_price
+from sidequest.runtime.reminders import WindowState
+from sidequest.runtime.results import Spill, bound_result, bound_value, result_limit
+from sidequest.runtime.summariser import model_summariser
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+    from pydantic_ai.profiles import ModelProfile
+    from pydantic_ai.settings import ModelSettings
+
+REQUEST_RESERVE_TOKENS = 4_096
+"""Least room kept between input, output and the window when the output limit is set (specification 1.5)."""
+
+
+MAX_BLIND_TURNS = 3
+"""After so many in a row the run ends: the same brief alone would be answered the same way for ever."""
+MAX_FAILED_SUMMARIES = 3
+"""After so many in a row no summary is asked for any more in this run: each costs requests and time."""
+
+
+class ContextOverflow(SidequestError):
+    """A request that nothing can make fit; it did not leave the process."""
+
+    def __init__(self, overflow: Overflow, model: str) -> None:
+        cause = (
+            f"The instructions and tool schemas alone are {overflow.fixed} tokens"
+            if overflow.fixed >= overflow.hard_limit
+            else f"The request is {overflow.tokens} tokens, even after compaction and reduction"
+        )
+        super().__init__(
+            ErrorCode.CONTEXT_TOO_LARGE,
+            f"{cause}, and the model {model} leaves {overflow.hard_limit} for a request.",
+            "Use a model with a larger context window, fewer tools, or a shorter prompt.",
+            tokens=overflow.tokens,
+            hardLimit=overflow.hard_limit,
+            fixed=overflow.fixed,
+        )
+        self.overflow = overflow
+        self.model = model
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the guard found before a request: the size, the budget, and what the ladder did."""
+
+    tokens: int
+    """Size of the request that leaves, in tokens."""
+    overhead: Overhead
+    budget: ContextBudget
+    outcome: CompactionOutcome
+    heuristic: int = 0
+    """The same size by the plain heuristic alone: what reported usage is compared with."""
+    shares: Shares = Shares()
+    """What fills the request, by kind."""
+
+
+@dataclass
+class GuardTotals:
+    """What a guard did over its life."""
+
+    compactions: int = 0
+    degradations: int = 0
+    summary_usage: Usage = field(default_factory=Usage)
+    blind_turns: int = 0
+    """Degradations in a row that left nothing but the brief: the model saw no result of its own."""
+    failed_summaries: int = 0
+    """Summaries in a row that could not be used."""
+
+
+@dataclass
+class ContextGuard(AbstractCapability[AgentDepsT]):
+    """Keeps every request of an agent below its `hard_limit`.
+
+    Before each request it measures everything that is sent. Over the limit it compacts; if it cannot, it
+    keeps the brief and the newest rounds; if that does not fit either it raises `ContextOverflow`, and the
+    request never leaves. What it rewrites it rewrites for good, in the run's history.
+
+    ```python
+    agent = Agent("anthropic:claude-sonnet-4-5", capabilities=[ContextGuard()])
+    ```
+    """
+
+    window: int | None = None
+    """Context window in tokens; None takes what the model reports, and 128,000 when it reports none."""
+    max_tokens: int | None = None
+    """The model's own output limit in tokens; None means unknown."""
+    cap: int | None = None
+    """A stricter output cap for this agent alone, in tokens; None and 0 mean none."""
+    send_output_limit: bool = True
+    """False leaves every output limit off the wire, for a server that refuses the parameter."""
+    summarise: Summarise | None = None
+    """Who summarises; None means the run's own model."""
+    install: Callable[[Compacted | Degraded], Awaitable[None]] | None = None
+    """Awaited before a rewritten history is installed: what it does is durable first."""
+    on_measured: Callable[[Measured], None] | None = None
+    """Called before each request that leaves, and before an overflow is raised."""
+    spill: Spill | None = None
+    """Where a tool result that is too large is stored whole; None means it is cut with a notice only."""
+    is_transient: Callable[[Exception], bool] = field(default=lambda error: False)
+    """Which failures of a summary request are worth waiting for."""
+    factor: Callable[[], float] = field(default=lambda: 1.0)
+    """What the model's reports taught about our estimate, at least 1; asked for before each request."""
+    price: Price = catalog_price
+    """What the answer to a summary request cost."""
+    totals: GuardTotals = field(default_factory=GuardTotals)
+    window_state: WindowState = field(default_factory=WindowState)
+    """What the conversation asked for and was told; shared by all runs of a session."""
+    force_next: bool = False
+    """Compact before the next request although it fits by our estimate: a provider said otherwise."""
+    _meter: TokenMeter = field(default_factory=TokenMeter, init=False, repr=False)
+    _shares: ShareMeter = field(default_factory=ShareMeter, init=False, repr=False)
+    _validator: Validator = field(default_factory=Validator, init=False, repr=False)
+    _schemas: dict[tuple[str, str | None, str], int] = field(default_factory=dict, init=False, repr=False)
+    _result_limit: int | None = field(default=None, init=False, repr=False)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Innermost: what other capabilities add to a request is counted."""
+        return CapabilityOrdering(position="innermost")
+
+    async def for_run(self, ctx: RunContext[AgentDepsT]) -> AbstractCapability[AgentDepsT]:
+        """Give each run a measuring state of its own; the totals are shared with the one that was passed."""
+        fresh = replace(self)
+        self.force_next = False
+        return fresh
+
+    def budget_for(self, model: Any) -> ContextBudget:
+        """Return the budget of `model` under this guard's overrides."""
+        return ContextBudget.for_model(model, window=self.window, max_tokens=self.max_tokens, cap=self.cap)
+
+    async def before_model_request(
+        self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Apply the ladder; see the class.
+
+        Raises:
+            ContextOverflow: nothing that may be dropped makes the request fit.
+        """
+        budget = self.budget_for(request_context.model)
+        overhead = self._overhead(request_context.model_request_parameters, request_context.model)
+        self._result_limit = result_limit(budget.hard_limit, overhead.total)
+        force, self.force_next = self.force_next, False
+        summarise = self.summarise or model_summariser(
+            request_context.model, request_context.model_settings, self.is_transient, price=self.price
+        )
+        if self.totals.failed_summaries >= MAX_FAILED_SUMMARIES:
+            summarise = _given_up
+        history, added = _split_added(request_context.messages, ctx.messages)
+        outcome = await compact(
+            history,
+            budget=budget,
+            summarise=summarise,
+            overhead=overhead.total + sum(map(estimate_message, added)),
+            retention="active_turn",
+            force=force,
+            meter=self._meter,
+            factor=self.factor(),
+            optional=self.window_state.take_request(),
+            recall=self.window_state.recall,
+        )
+        outcome = self._judged(outcome, history, budget, overhead.total)
+        ctx.usage.incr(_request_usage(outcome))
+        tokens = self._record(outcome)
+        if isinstance(outcome, Overflow):
+            self._tell(Measured(tokens, overhead, budget, outcome))
+            raise ContextOverflow(outcome, request_context.model.model_name)
+        if isinstance(outcome, Compacted | Degraded):
+            if self.install is not None:
+                await self.install(outcome)
+            self._count(outcome)
+            history = outcome.messages
+            # Two lists on purpose: the loop appends to its own, and one shared list would double messages.
+            ctx.messages[:] = outcome.messages
+            self.window_state.renewed()
+        elif (text := self.window_state.reminder(tokens, budget)) is not None:
+            reminder = ModelRequest(parts=[marked(text, "notice")])
+            if budget.fits(tokens + estimate_message(reminder)):
+                added, tokens = [*added, reminder], tokens + estimate_message(reminder)
+        messages = self._checked([*history, *added])
+        heuristic = self._meter.heuristic(history, overhead.total) + sum(map(estimate_message, added))
+        shares = self._shares.measure(messages, overhead)
+        self._tell(Measured(tokens, overhead, budget, outcome, heuristic, shares))
+        settings = self._capped(request_context.model_settings, budget, tokens)
+        return replace(request_context, messages=messages, model_settings=settings)
+
+    async def after_tool_execute(
+        self,
+        ctx: RunContext[AgentDepsT],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        result: Any,
+    ) -> Any:
+        """Bound what a tool returned before it is appended to the history."""
+        if self._result_limit is None:
+            return result
+        return bound_value(result, self._result_limit, f"{call.tool_name}-{call.tool_call_id}", self.spill)
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[AgentDepsT],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+    ) -> Any:
+        """Bound what a tool that failed has said, such as the output of a command that ran out of time."""
+        try:
+            return await handler(args)
+        except ToolFailedError as error:
+            told = error.tool_failed
+            if self._result_limit is None or not isinstance(told.content, str):
+                raise
+            name = f"{call.tool_name}-{call.tool_call_id}"
+            bounded = bound_result(told.content, self._result_limit, name, self.spill)
+            raise ToolFailedError(replace(told, content=bounded)) from error
+
+    def _tell(self, measured: Measured) -> None:
+        if self.on_measured is not None:
+            self.on_measured(measured)
+
+    def _judged(
+        self, outcome: CompactionOutcome, history: Sequence[ModelMessage], budget: ContextBudget, fixed: int
+    ) -> CompactionOutcome:
+        """Judge by progress: degrading to the brief alone again and again is an overflow (needs.md 1)."""
+        if isinstance(outcome, Degraded) and not _has_response(outcome.messages):
+            self.totals.blind_turns += 1
+            if self.totals.blind_turns >= MAX_BLIND_TURNS:
+                return Overflow(outcome.tokens_before, budget.hard_limit, fixed, outcome.usage)
+        elif not isinstance(outcome, Unchanged) or _has_response(history):
+            self.totals.blind_turns = 0
+        return outcome
+
+    def _record(self, outcome: CompactionOutcome) -> int:
+        if isinstance(outcome, Unchanged):
+            return outcome.tokens
+        self.totals.summary_usage = self.totals.summary_usage.plus(outcome.usage)
+        return outcome.tokens if isinstance(outcome, Overflow) else outcome.tokens_after
+
+    def _count(self, outcome: Compacted | Degraded) -> None:
+        """Count what was installed: what could not be made durable has not happened."""
+        if isinstance(outcome, Compacted):
+            self.totals.compactions += 1
+            self.totals.failed_summaries = 0
+        else:
+            self.totals.degradations += 1
+            self.totals.failed_summaries += 1
+
+    def _checked(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        try:
+            self._validator.check(messages)
+        except TranscriptError:
+            messages = repair_messages(messages)
+            self._validator.check(messages)
+        return messages
+
+    def _overhead(self, parameters: ModelRequestParameters, model: Model) -> Overhead:
+        instructions = sum(estimate_text(part.content) for part in parameters.instruction_parts or ())
+        tools = sum(map(self._tool_tokens, parameters.function_tools))
+        tools += sum(estimate_text(str(tool)) for tool in parameters.native_tools)
+        # Of a structured output only the form is sent that the mode asks for; the model chooses with "auto".
+        as_tools = as_text = 0
+        if parameters.output_mode in ("tool", "auto"):
+            as_tools = sum(map(self._tool_tokens, parameters.output_tools))
+        if parameters.output_mode in ("native", "prompted", "auto"):
+            as_text = self._output_tokens(parameters, model)
+        return Overhead(instructions, tools + max(as_tools, as_text))
+
+    def _output_tokens(self, parameters: ModelRequestParameters, model: Model) -> int:
+        """Count a schema that the output must have, beside the tools or within the instructions."""
+        output = parameters.output_object
+        if output is None:
+            return 0
+        profile = _profile_of(model)
+        native = parameters.output_mode == "native"
+        tokens = self._schema_tokens(output.name or "", output.description, output.json_schema)
+        template = parameters.prompted_output_template
+        if template is None and (
+            not native or profile.get("native_output_requires_schema_in_instructions", False)
+        ):
+            template = profile.get("prompted_output_template", DEFAULT_PROMPTED_OUTPUT_TEMPLATE)
+        if not template:
+            return tokens
+        # A native mode sends the schema to the server too.
+        return estimate_text(template) + (2 * tokens if native else tokens)
+
+    def _tool_tokens(self, tool: ToolDefinition) -> int:
+        returned = tool.return_schema if tool.include_return_schema else None
+        tokens = self._schema_tokens(tool.name, tool.description, tool.parameters_json_schema)
+        return tokens + (estimate_text(compact_json(returned)) if returned else 0)
+
+    def _schema_tokens(self, name: str, description: str | None, schema: dict[str, Any]) -> int:
+        key = name, description, compact_json(schema)
+        if key not in self._schemas:
+            self._schemas[key] = estimate_text(f"{name}{description or ''}{key[2]}")
+        return self._schemas[key]
+
+    def _capped(
+        self, settings: ModelSettings | None, budget: ContextBudget, tokens: int
+    ) -> ModelSettings | None:
+        if not self.send_output_limit:
+            bare: ModelSettings = {**(settings or {})}
+            bare.pop("max_tokens", None)
+            return bare
+        asked = (settings or {}).get("max_tokens") or self.max_tokens
+        wanted = stricter_cap(self.cap, asked)
+        if wanted is None:
+            return settings
+        # In a small window the reserve would eat the answer; the headroom already guarantees the output.
+        reserve = max(REQUEST_RESERVE_TOKENS, -(-budget.window // 100))
+        room = max(budget.output, budget.window - tokens - reserve)
+        return {**(settings or {}), "max_tokens": min(wanted, room)}
+
+
+def _profile_of(model: Model) -> ModelProfile:
+    try:
+        return model.profile
+    except NotImplementedError:  # several models behind one
+        return {}
+
+
+def _has_response(messages: Sequence[ModelMessage]) -> bool:
+    return any(isinstance(message, ModelResponse) for message in messages)
+
+
+def _request_usage(outcome: CompactionOutcome) -> RequestUsage:
+    """Return what a summary request used, for the run's own account."""
+    if isinstance(outcome, Unchanged):
+        return RequestUsage()
+    return RequestUsage(input_tokens=outcome.usage.input_tokens, output_tokens=outcome.usage.output_tokens)
+
+
+async def _given_up(request: SummaryRequest) -> SummaryReply:
+    raise SummaryFailed("given up after summaries in a row that failed")
+
+
+def _split_added(
+    sent: Sequence[ModelMessage], history: Sequence[ModelMessage]
+) -> tuple[list[ModelMessage], list[ModelMessage]]:
+    """Split off what other capabilities put behind the history for this request only, such as a notice.
+
+    It is counted and sent, and no compaction takes it away or writes it into the history.
+    """
+    count = len(history)
+    if 0 < count < len(sent) and all(a is b for a, b in zip(sent, history, strict=False)):
+        return list(sent[:count]), list(sent[count:])
+    return list(sent), []

@@ -1,0 +1,90 @@
+"""Limits that a definition or a setting gives a run, and the account of a session with its delegations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sidequest.core.outcome import StopReason
+
+TIME_FOR_REPORT = 0.2
+"""Share of the wall time that is kept for the report: the last turn is asked for when 80 % are over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds one run; None means no limit."""
+
+    turns: int | None = None
+    """Most model requests, at least 1, inclusive."""
+    seconds: float | None = None
+    """Most wall time; at its end the run is cut."""
+    cost_usd: float | None = None
+    """Most US dollars. Not enforced while no price is known, and then it is said."""
+
+
+@dataclass
+class Account:
+    """Money that a session and all of its delegations draw from."""
+
+    limit_usd: float | None = None
+    """None means no limit; spending is counted all the same."""
+    spent_usd: float = 0.0
+    """Known costs only."""
+    unpriced: set[str] = field(default_factory=set)
+    """Models that answered and have no known price."""
+
+    def spend(self, model: str, cost_usd: float | None) -> None:
+        """Count the cost of one answer of `model`; None means that its price is not known."""
+        if cost_usd is None:
+            self.unpriced.add(model)
+        else:
+            self.spent_usd += cost_usd
+
+
+@dataclass
+class LimitWatch:
+    """Says when the coming turn must be the last one of a run."""
+
+    limits: Limits = field(default_factory=Limits)
+    account: Account = field(default_factory=Account)
+    clock: Callable[[], float] = time.monotonic
+    """Seconds; only differences count."""
+    spent_usd: float = 0.0
+    largest_turn_usd: float = 0.0
+    started: float | None = None
+    """When the wall time began, by the clock; None before `start`."""
+
+    def start(self) -> None:
+        """Begin to measure the wall time."""
+        self.started = self.clock()
+
+    def spend(self, model: str, cost_usd: float | None) -> None:
+        """Count the cost of one answer of this run, for itself and for the session."""
+        self.account.spend(model, cost_usd)
+        if cost_usd is not None:
+            self.spent_usd += cost_usd
+            self.largest_turn_usd = max(self.largest_turn_usd, cost_usd)
+
+    def coming(self, turn: int) -> StopReason | None:
+        """Return which limit makes `turn`, counted from 1, the last one; None when it may go on.
+
+        Money strikes before it is spent: when one more turn like the dearest so far would reach the limit.
+        Worked number: with a limit of 10 turns the tenth is the last; with 100 s it is the first turn that
+        begins 80 s after the start or later.
+        """
+        if self.limits.turns is not None and turn >= self.limits.turns:
+            return StopReason.TURN_LIMIT
+        if self.limits.seconds is not None and self.started is not None:
+            elapsed = self.clock() - self.started
+            if elapsed >= self.limits.seconds * (1 - TIME_FOR_REPORT):
+                return StopReason.TIME_LIMIT
+        if self._money_is_short(self.limits.cost_usd, self.spent_usd):
+            return StopReason.COST_LIMIT
+        if self._money_is_short(self.account.limit_usd, self.account.spent_usd):
+            return StopReason.COST_LIMIT
+        return None
+
+    def _money_is_short(self, limit: float | None, spent: float) -> bool:
+        return limit is not None and spent > 0 and spent + self.largest_turn_usd >= limit
