@@ -1,0 +1,114 @@
+"""What a permission question is about, in plain lines: the command, or the change of a file.
+
+Everything that could hide a part of it is written out: a person allows what they see.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sidequest.core.permissions import EDIT_TOOLS, Action, granted_folder, grants_of
+from sidequest.surfaces.text import one_line
+
+if TYPE_CHECKING:
+    from sidequest.core.confirmation import Confirmation
+    from sidequest.runtime.permissions import Question
+
+MAX_DIFF_BYTES = 1 << 20
+"""Largest file whose change is computed."""
+MAX_TASK_LINES = 6
+"""Most lines of a task that are shown where a subagent is confirmed; of more, the first ones."""
+MAX_TASK_LINE_CHARS = 200
+"""Longest of these lines in characters, inclusive; of a longer one the beginning."""
+
+
+def granted_for_session(action: Action) -> str:
+    """Return what would be allowed for the rest of the session with this action, empty for nothing."""
+    granted = sorted(grants_of(action))
+    if not granted:
+        return ""
+    if action.command is not None:
+        return f"commands of {', '.join(one_line(grant.partition(':')[2]) for grant in granted)}"
+    where = "inside this folder" if action.inside else f"in {visible(granted_folder(action) or '')}"
+    return f"{one_line(action.tool)} {one_line(where)}"
+
+
+def shown_path(path: str, root: Path) -> str:
+    """Return a path as it is shown: relative to `root` when it is inside."""
+    base = Path(os.path.realpath(root))
+    return visible(str(Path(path).relative_to(base)) if Path(path).is_relative_to(base) else path)
+
+
+def visible(text: str) -> str:
+    """Return `text` with everything that could hide a part of it written out; line breaks and tabs stay."""
+    return "".join(
+        sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1]
+        for sign in text.replace("\r\n", "\n")
+    )
+
+
+def content_lines(question: Question, root: Path) -> Iterator[str]:
+    """Give the command, the change, or the other arguments of what is asked for."""
+    action, given = question.action, question.arguments
+    if question.confirmation is not None:
+        yield from confirmation_lines(question.confirmation)
+    elif action.command is not None:
+        yield from (f"{sign} {line}" for sign, line in _prompted(visible(action.command).split("\n")))
+    elif action.tool in EDIT_TOOLS:
+        yield from change_lines(action, given, root)
+    else:
+        rest = {key: value for key, value in given.items() if key != "path"}
+        if rest:
+            yield one_line(json.dumps(rest, ensure_ascii=False, default=str), 600)
+
+
+def confirmation_lines(asked: Confirmation) -> Iterator[str]:
+    """Give the task of a subagent that is to be started, and what it could do."""
+    lines = visible(asked.task).split("\n")
+    yield from (one_line(line, MAX_TASK_LINE_CHARS) for line in lines[:MAX_TASK_LINES])
+    if len(lines) > MAX_TASK_LINES:
+        yield f"… {len(lines) - MAX_TASK_LINES} more lines …"
+    yield from (f"it can {one_line(capability.text)}" for capability in asked.capabilities)
+
+
+def _prompted(lines: list[str]) -> Iterator[tuple[str, str]]:
+    yield from ((">" if number else "$", line) for number, line in enumerate(lines))
+
+
+def change_lines(action: Action, given: dict[str, Any], root: Path) -> Iterator[str]:
+    """Give a unified diff of what Edit or Write would do to the file as it is now."""
+    name = shown_path(action.path or "", root)
+    before = _text_of(action.path)
+    if action.tool == "Write":
+        if before is None:
+            yield "the file as it is now cannot be shown; all of it would be replaced"
+        old, new = before or "", str(given.get("content", ""))
+    else:
+        piece, put_there = str(given.get("old_text", "")), str(given.get("new_text", ""))
+        whole = before if before is not None and piece and before.count(piece) == 1 else None
+        if whole is None:
+            yield "the text to replace is not in the file exactly once, so this would fail as it is"
+        old, new = (piece, put_there) if whole is None else (whole, whole.replace(piece, put_there, 1))
+    lines = difflib.unified_diff(
+        visible(old).split("\n"), visible(new).split("\n"), name, name, n=2, lineterm=""
+    )
+    found = list(lines)
+    yield from found or ["no visible change"]
+
+
+def _text_of(path: str | None) -> str | None:
+    """Return what a file says, empty when there is none, None when it is not to be shown."""
+    if path is None or not Path(path).exists():
+        return ""
+    file = Path(path)
+    try:
+        if not file.is_file() or file.stat().st_size > MAX_DIFF_BYTES:
+            return None
+        return file.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return None

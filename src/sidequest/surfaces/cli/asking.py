@@ -1,0 +1,146 @@
+"""Permission questions at a terminal: the oldest one is shown, one key answers it.
+
+Nothing waits in the event loop: the keys come from a reader of the loop, and progress is held back as long
+as a question stands. What was typed before a question could be read does not answer it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.text import Text
+
+from sidequest.core.permissions import EDIT_TOOLS, Action, grants_of
+from sidequest.runtime.permissions import Answer, Question, Questions
+from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path
+from sidequest.surfaces.cli.keys import END_OF_INPUT, Keys
+from sidequest.surfaces.cli.screen import put
+from sidequest.surfaces.text import one_line
+
+MAX_SHOWN_LINES = 40
+"""Most lines of a change or a command that are shown; of more, the first and the last ones."""
+READING_TIME_S = 0.3
+"""Keys within this time after a question appeared belong to what was there before."""
+
+
+@dataclass
+class Asking:
+    """Shows the head of the queue and answers it by its id; enter it inside the running event loop."""
+
+    questions: Questions
+    root: Path
+    console: Console
+    keys: Keys
+    hold: Callable[[], None]
+    """Called before a question is shown: progress waits."""
+    release: Callable[[], None]
+    """Called when no question stands any more."""
+    clock: Callable[[], float] = time.monotonic
+    _shown: Question | None = None
+    _since: float = 0.0
+    _leave: Callable[[], None] | None = None
+
+    def __enter__(self) -> Asking:
+        self._leave = self.questions.surface(self._changed)
+        self._changed()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._gone()
+        if self._shown is not None:
+            self._hide()
+
+    def _gone(self) -> None:
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+    def _changed(self) -> None:
+        head = self.questions.head
+        if self._leave is None or (
+            head is not None and self._shown is not None and head.id == self._shown.id
+        ):
+            return
+        if head is None:
+            if self._shown is not None:
+                self._hide()
+            return
+        if self._shown is None:
+            self.hold()
+        self._shown = head
+        for line in question_lines(head, self.root):
+            put(self.console, line)
+        self._since = self.clock()
+        self.keys.start(self._on_key)
+
+    def _hide(self) -> None:
+        self._shown = None
+        self.keys.stop()
+        self.release()
+
+    def _on_key(self, key: str) -> None:
+        question = self._shown
+        if question is None:
+            return
+        if key == END_OF_INPUT:
+            self._gone()  # the others are denied because nobody is here
+            self._hide()
+            self.questions.answer(question.id, Answer(False, note="nobody is here who could be asked"))
+            return
+        found = _ANSWERS.get(key.lower())
+        if found is None or self.clock() - self._since < READING_TIME_S:
+            return
+        answer, said = found
+        if answer.for_session and not grants_of(question.action):
+            return
+        put(self.console, Text(f"  {said}", "green" if answer.allowed else "yellow"))
+        self.questions.answer(question.id, answer)
+
+
+_ANSWERS = {
+    "y": (Answer(True), "allowed"),
+    "n": (Answer(False), "denied"),
+    "a": (Answer(True, for_session=True), "allowed for this session"),
+}
+
+
+def question_lines(question: Question, root: Path) -> Iterator[Text]:
+    """Give the lines of a question: who asks for what and why, what it is in full, and the keys."""
+    action = question.action
+    who = " > ".join(one_line(part) for part in question.asker)
+    target = f" {one_line(shown_path(action.path, root))}" if action.path else ""
+    yield Text()
+    if question.confirmation is not None:
+        asked = question.confirmation
+        yield Text(f"? {who} asks: start {one_line(asked.agent)} on {one_line(asked.model)}", "bold")
+        yield from (Text(f"    {line}") for line in content_lines(question, root))
+        yield Text("  y allow it for this session   n deny")
+        return
+    yield (
+        Text(f"? {who}", "bold")
+        .append(f" asks: {one_line(action.tool)}{target}", "bold")
+        .append(f"   ({one_line(question.reason)})", "dim")
+    )
+    for line in _bounded(list(content_lines(question, root))):
+        style = {"+": "green", "-": "red"}.get(line[:1], "") if action.tool in EDIT_TOOLS else ""
+        yield Text("    ").append(line, style)
+    yield Text("  y allow   n deny").append(_session_key(action))
+
+
+def _session_key(action: Action) -> str:
+    granted = granted_for_session(action)
+    return f"   a allow for this session: {granted}" if granted else ""
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    if len(lines) <= MAX_SHOWN_LINES:
+        return lines
+    half = MAX_SHOWN_LINES // 2
+    return [*lines[:half], f"… {len(lines) - 2 * half} more lines …", *lines[-half:]]

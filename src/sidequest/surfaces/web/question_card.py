@@ -1,0 +1,144 @@
+"""The permission question of a session that waits longest, and its answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sidequest.core.permissions import EDIT_TOOLS
+from sidequest.runtime.permissions import Answer
+from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path, visible
+from sidequest.surfaces.text import count, one_line, some
+from sidequest.surfaces.web.tags import Tag
+
+if TYPE_CHECKING:
+    from sidequest.core.confirmation import Confirmation
+    from sidequest.runtime.permissions import Question
+    from sidequest.surfaces.web.session_desk import SessionDesk
+
+MAX_LINES = 400
+"""Most lines of a command or a change that are shown."""
+
+
+class QuestionCard:
+    """Shows the head of the queue; it goes when somebody answered it, here or elsewhere."""
+
+    def __init__(self, desk: SessionDesk) -> None:
+        self._desk = desk
+        self._shown: str | None = None
+        self._note_id = ""
+        self.element = Tag(
+            "section", classes="question", hidden=True, role="alertdialog", aria_label="Permission question"
+        )
+
+    def show(self) -> None:
+        """Show what waits now."""
+        live = self._desk.application.live.get(self._desk.session_id)
+        questions = live.session.rights.questions if live is not None else None
+        head = questions.head if questions is not None else None
+        if live is None or questions is None or head is None:
+            self._shown = None
+            self.element.attribute("hidden", value=True)
+            self.element.clear()
+            return
+        if head.id != self._shown:
+            self._shown = head.id
+            self.element.clear()
+            with self.element:
+                self._build(head, live.session.workspace.root)
+            self.element.attribute("hidden", value=False)
+        more = len(questions) - 1
+        self._more.text = f"{some(more, 'more question')} waiting" if more else ""
+
+    def _build(self, question: Question, root: Path) -> None:
+        if question.confirmation is not None:
+            self._confirm(question, question.confirmation)
+            return
+        action = question.action
+        who = _who(question)
+        target = f" {one_line(shown_path(action.path, root), 200)}" if action.path else ""
+        self._head(who, f"{one_line(action.tool, 40)}{target}")
+        Tag("p", one_line(question.reason, 300), "small")
+        self._content(question, root)
+        granted = granted_for_session(action)
+        with Tag("div", classes="actions"):
+            once = Tag("button", "Allow once", "button primary", type="button")
+            once.on("click", lambda: self._answer(question, Answer(True)))
+            if granted:
+                always = Tag("button", "Allow for this session", "button", type="button", title=granted)
+                always.on("click", lambda: self._answer(question, Answer(True, for_session=True)))
+            self._deny(question)
+        if granted:
+            Tag("p", f"For this session: {granted}", "small")
+
+    def _head(self, who: str, what: str) -> None:
+        with Tag("div", classes="question-head"):
+            with Tag("p"):
+                Tag("strong", who)
+                Tag("span", " asks: ")
+                Tag("strong", what)
+            self._more = Tag("span", classes="chip warn")
+
+    def _confirm(self, question: Question, asked: Confirmation) -> None:
+        """Ask whether a subagent may start that can do more than read."""
+        who = _who(question)
+        self._head(who, f"start {one_line(asked.agent, 40)} on {one_line(asked.model, 80)}")
+        with Tag("ul", classes="capabilities"):
+            for capability in asked.capabilities:
+                Tag("li", f"It can {one_line(capability.text, 300)}")
+        with Tag("div", classes="code", tabindex=0, role="group", aria_label="Its task"):
+            for line in visible(asked.task).split("\n")[:MAX_LINES]:
+                Tag("div", line or " ", "code-line")
+        with Tag("div", classes="actions"):
+            allow = Tag("button", "Allow for this session", "button primary", type="button")
+            allow.on("click", lambda: self._answer(question, Answer(True, for_session=True)))
+            self._deny(question)
+
+    def _deny(self, question: Question) -> None:
+        note = Tag(
+            "input",
+            classes="field note",
+            type="text",
+            placeholder="Say why not (optional)",
+            aria_label="Note for the model when it is denied",
+            maxlength=500,
+        )
+        deny = Tag("button", "Deny", "button danger", type="button")
+        deny.on(
+            "click",
+            lambda event: self._answer(question, Answer(False, note=str(event.args or "").strip())),
+            js_handler=f'() => emit(document.getElementById("{note.html_id}").value)',
+        )
+
+    def _content(self, question: Question, root: Path) -> None:
+        # A diff of a file with a key in it does not take that key to the browser.
+        lines: list[str] = self._desk.application.store.masked(list(content_lines(question, root)))
+        if not lines:
+            return
+        edit = question.action.tool in EDIT_TOOLS
+        with Tag("div", classes="code", tabindex=0, role="group", aria_label="What it would do"):
+            for line in lines[:MAX_LINES]:
+                kind = _kind(line) if edit else ""
+                Tag("div", line or " ", f"code-line {kind}".strip())
+            if len(lines) > MAX_LINES:
+                Tag("div", f"… {count(len(lines) - MAX_LINES)} more lines", "code-line place")
+
+    def _answer(self, question: Question, answer: Answer) -> None:
+        live = self._desk.application.live.get(self._desk.session_id)
+        if live is None or not live.session.rights.questions.answer(question.id, answer):
+            self._desk.complain("This question was answered already.")
+        self.show()
+
+
+def _who(question: Question) -> str:
+    """Return who asks, from the session's agent down: `Parent agent › fixer`."""
+    first, *rest = question.asker
+    named = "Parent agent" if first == "parent" else first
+    return " › ".join(one_line(part, 40) for part in (named, *rest))
+
+
+def _kind(line: str) -> str:
+    """Return the class of a line of a change; the two lines that name the file are no change."""
+    if line.startswith(("--- ", "+++ ", "@@")):
+        return "place"
+    return {"+": "added", "-": "removed"}.get(line[:1], "")

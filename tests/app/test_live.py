@@ -1,0 +1,235 @@
+"""Sessions that a served process works on: opened once, worked on in the background, given back when idle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sidequest.core.errors import ErrorCode, SidequestError
+from sidequest.core.outcome import Status
+from sidequest.core.permissions import Mode
+from sidequest.surfaces.app.application import Application
+from sidequest.surfaces.app.live import Live, forked
+from tests.app.conftest import Opened
+from tests.surfaces.conftest import write_settings
+
+pytestmark = pytest.mark.anyio
+QUESTION = "Where is BERTH_LIMIT defined?"
+
+
+async def done(live: Live) -> None:
+    """Wait for the work of a session."""
+    assert live.work is not None
+    await asyncio.wait([live.work])
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Give the loop turns until something holds."""
+    for _ in range(20_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to hold")
+
+
+async def answered(application: Application) -> str:
+    """Ask a question in a new session and return its id."""
+    live = await application.live.create()
+    await application.live.prompt(live.id, QUESTION)
+    await done(live)
+    return live.id
+
+
+class TestWork:
+    async def test_a_prompt_is_answered_in_the_background_and_stored(self, opened: Opened) -> None:
+        async with opened() as application:
+            key = await answered(application)
+            row = await application.store.sessions.get(key)
+            assert (row.title, row.delegations) == (QUESTION, 1)
+            (delegation,) = await application.store.delegations.list(key)
+            assert delegation.status is Status.COMPLETED
+            assert "harbour.py:1" in delegation.report
+
+    async def test_a_second_prompt_is_refused_while_the_first_runs(self, opened: Opened) -> None:
+        async with opened() as application:
+            live = await application.live.create()
+            await application.live.prompt(live.id, QUESTION)
+            with pytest.raises(SidequestError) as caught:
+                await application.live.prompt(live.id, "And now?")
+            assert caught.value.code is ErrorCode.AGENT_BUSY
+            await done(live)
+
+    async def test_a_stop_ends_the_turn_and_the_session_goes_on(self, opened: Opened) -> None:
+        async with opened() as application:
+            live = await application.live.create()
+            await application.live.prompt(live.id, QUESTION)
+            await application.live.stop(live.id)
+            await done(live)
+            assert live.work is not None and live.work.result().failure.code is ErrorCode.TURN_ABORTED
+            await application.live.prompt(live.id, QUESTION)
+            await done(live)
+            assert live.work.result().ok
+
+    async def test_an_empty_prompt_opens_nothing(self, opened: Opened) -> None:
+        async with opened() as application:
+            with pytest.raises(SidequestError) as caught:
+                await application.live.prompt("nobody", " \n")
+            assert caught.value.code is ErrorCode.USAGE
+
+    async def test_work_that_is_refused_says_why_and_leaves_the_session_usable(self, opened: Opened) -> None:
+        async with opened() as application:
+            key = await answered(application)
+            (row,) = await application.store.delegations.list(key)
+            live = await application.live.resume(key, row.id, "Look again.")
+            await done(live)
+            again = await application.live.resume(key, row.id, "And again.")
+            await done(again)
+            with pytest.raises(SidequestError):
+                await application.live.resume(key, "nobody", "Go.")
+            assert not live.busy
+
+
+class TestOpening:
+    async def test_two_pages_that_ask_at_once_get_one_session(self, opened: Opened) -> None:
+        async with opened() as application:
+            key = await answered(application)
+            await application.live.release(key)
+            first, second = await asyncio.gather(application.live.open(key), application.live.open(key))
+            assert first is second and application.live.all == [first]
+
+    async def test_the_beginning_of_an_id_opens_the_same_session(self, opened: Opened) -> None:
+        async with opened() as application:
+            live = await application.live.create()
+            assert await application.live.open(live.id[:8]) is live
+
+    async def test_another_process_is_told_who_has_it(self, opened: Opened) -> None:
+        async with opened() as application, opened() as other:
+            key = await answered(application)
+            with pytest.raises(SidequestError) as caught:
+                await other.live.open(key)
+            assert caught.value.code is ErrorCode.AGENT_BUSY
+            await application.live.release(key)
+            assert (await other.live.open(key)).id == key
+
+    async def test_it_goes_on_in_its_own_folder(self, opened: Opened, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        async with opened() as application:
+            live = await application.live.create(root=elsewhere)
+            await application.live.release(live.id)
+            again = await application.live.open(live.id)
+            assert again.session.workspace.root == elsewhere.resolve()
+
+    async def test_a_folder_that_is_gone_is_a_clear_refusal(self, opened: Opened, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        async with opened() as application:
+            live = await application.live.create(root=elsewhere)
+            await application.live.release(live.id)
+            elsewhere.rmdir()
+            with pytest.raises(SidequestError) as caught:
+                await application.live.open(live.id)
+            assert caught.value.code is ErrorCode.USAGE and "gone" in caught.value.cause
+
+    async def test_one_that_is_idle_and_that_nobody_looks_at_is_given_back(self, opened: Opened) -> None:
+        async with opened() as application:
+            application.live.idle_s = 0.02
+            looked_at = await application.live.create()
+            leave = application.live.watch(looked_at.id)
+            left = await application.live.create()
+            await until(lambda: application.live.get(left.id) is None)
+            assert application.live.get(looked_at.id) is looked_at
+            leave()
+            await until(lambda: application.live.get(looked_at.id) is None)
+            again = await application.live.open(looked_at.id)
+            assert again is not looked_at and again.id == looked_at.id
+
+    async def test_leaving_stores_the_end_of_what_runs(self, opened: Opened) -> None:
+        async with opened() as application:
+            live = await application.live.create()
+            await application.live.prompt(live.id, QUESTION)
+        async with opened() as application:
+            kinds = [row.type for row in await application.store.events.after(live.id)]
+            assert kinds[-1] == "run_ended"
+
+    async def test_a_fork_is_a_session_of_its_own(self, opened: Opened) -> None:
+        async with opened() as application:
+            key = await answered(application)
+            copy = await forked(application.store, key)
+            await application.live.prompt(copy.id, QUESTION)
+            live = application.live.get(copy.id)
+            assert live is not None
+            await done(live)
+            assert copy.forked_from == key
+            assert len(await application.store.delegations.list(key)) == 1
+
+
+async def test_everybody_who_looks_is_told_of_a_change(opened: Opened) -> None:
+    async with opened() as application:
+        told: list[int] = []
+        leave = application.live.subscribe(lambda: told.append(len(application.live.all)))
+        live = await application.live.create()
+        leave()
+        await application.live.release(live.id)
+        assert told == [1]
+
+
+async def test_somebody_who_fails_to_listen_disturbs_nobody(opened: Opened) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    async with opened() as application:
+        told: list[str] = []
+        application.live.subscribe(broken)
+        application.live.subscribe(lambda: told.append("change"))
+        await application.live.create()
+        await application.live.create()
+        assert told == ["change", "change"]
+        ((listener, error),) = application.live.failed_listeners
+        assert listener is broken and isinstance(error, ZeroDivisionError)
+
+
+class TestChoices:
+    async def test_another_model_is_taken_from_the_next_turn_on(self, home: Path, opened: Opened) -> None:
+        write_settings(home, '[models."offline/small"]\ncontext_window = 6000\n')
+        async with opened() as application:
+            key = await answered(application)
+            await application.live.choose_model(key, "offline/small")
+            assert (await application.store.sessions.get(key)).model == "offline/small"
+            live = await application.live.open(key)
+            assert live.session.models.session.key == "offline/small"
+
+    async def test_a_model_that_cannot_be_used_changes_nothing(self, opened: Opened) -> None:
+        async with opened() as application:
+            key = await answered(application)
+            before = (await application.store.sessions.get(key)).model
+            with pytest.raises(SidequestError) as caught:
+                await application.live.choose_model(key, "nobody/knows")
+            assert caught.value.code is ErrorCode.MODEL_NOT_CONFIGURED
+            assert (await application.store.sessions.get(key)).model == before
+
+    async def test_nothing_is_changed_under_a_turn(self, opened: Opened) -> None:
+        async with opened() as application:
+            live = await application.live.create()
+            await application.live.prompt(live.id, QUESTION)
+            with pytest.raises(SidequestError) as model:
+                await application.live.choose_model(live.id, "offline/extractive")
+            with pytest.raises(SidequestError) as mode:
+                application.live.choose_mode(live.id, Mode.AUTO)
+            assert {model.value.code, mode.value.code} == {ErrorCode.AGENT_BUSY}
+            await done(live)
+
+    async def test_a_mode_holds_when_the_session_was_given_back_meanwhile(self, opened: Opened) -> None:
+        async with opened() as application:
+            live = await application.live.create()
+            application.live.choose_mode(live.id, Mode.AUTO)
+            assert live.session.rights.mode is Mode.AUTO
+            begun = await application.live.create(mode=Mode.ACCEPT_EDITS)
+            await application.live.release(begun.id)
+            assert (await application.live.open(begun.id)).session.rights.mode is Mode.ACCEPT_EDITS
+            await application.live.release(live.id)
+            assert application.live.mode_of(live.id) is Mode.AUTO
+            assert (await application.live.open(live.id)).session.rights.mode is Mode.AUTO

@@ -1,0 +1,86 @@
+"""Ctrl-C: the first stops the work and shows what there is, the second quits at once; both are code 130."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.gate import Gate
+from tests.support.neutral import Hang, Reply
+from tests.support.provider import LoopbackProvider
+from tests.surfaces.conftest import write_settings
+
+NEVER_STOPS = """
+import asyncio, sys
+from pathlib import Path
+from types import SimpleNamespace
+from sidequest.surfaces.cli.interrupts import Interrupts
+
+async def stop():
+    await asyncio.sleep(60)
+
+async def work():
+    session = SimpleNamespace(stop=stop, workspace=SimpleNamespace(scratch=Path(sys.argv[1])))
+    with Interrupts(session, lambda: print("stopping", flush=True), terminal=False):
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(work())
+"""
+
+
+def start(*command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_PROXY": "127.0.0.1"},
+    )
+
+
+def settings_for(provider: LoopbackProvider, home: Path) -> None:
+    write_settings(
+        home,
+        f'default_model = "lab/test"\n[models."lab/test"]\nbase_url = "{provider.openai_url}"\n'
+        'api_key = "k"\ncontext_window = 32000\n',
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("run", "x"), ("delegate", "explorer", "x")], ids=["run", "delegate"])
+def test_the_first_ctrl_c_shows_the_partial_work(home: Path, tree: Path, command: tuple[str, ...]):
+    never = Gate()
+    script = [Reply("Half of it.", tool_calls=[("Glob", {"pattern": "*.md"})]), Hang(never)]
+    with LoopbackProvider(script).run_in_thread() as provider:
+        settings_for(provider, home)
+        process = start("-m", "sidequest", *command)
+        provider.arrived_blocking(2, timeout=50)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        never.open()
+    said = "" if command[0] == "run" else "explorer was stopped after 2 turns.\n\nLast output:\n"
+    assert (process.returncode, out) == (130, f"{said}Half of it.\n")
+    assert "stopping; press Ctrl-C again to quit at once" in err
+    assert "status        stopped in" in err
+    assert "Traceback" not in err
+    assert "error:" not in err
+
+
+def test_the_second_ctrl_c_does_not_wait_and_leaves_no_scratch_folder(tmp_path: Path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    process = start("-c", NEVER_STOPS, str(scratch))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "stopping\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert (process.returncode, err, scratch.exists()) == (130, "", False)

@@ -1,0 +1,401 @@
+"""The page of a session: what happens is seen as it happens, by everybody who looks, and can be acted on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.support.gate import Gate
+from tests.support.provider import LoopbackProvider
+from tests.web.lab import EVIL, WRITTEN, Lab
+from tests.web.served import Served, serve
+from tests.web.test_sessions_page import begin
+
+HELPER = """\
+---
+name: helper
+description: Reads files and reports.
+tools: Read
+---
+
+You help.
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Lab:
+    """What the model of this module does."""
+    return Lab()
+
+
+@pytest.fixture(scope="module")
+def served(root: Path, home: Path, lab: Lab) -> Iterator[Served]:
+    """A server on a scripted model behind a real connection."""
+    with LoopbackProvider(lab).run_in_thread() as provider:
+        settings = home / ".config/sidequest/config.toml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(
+            f'default_model = "lab/test"\n[models."lab/test"]\nbase_url = "{provider.openai_url}"\n'
+            'api_key = "k"\ncontext_window = 32000\n'
+        )
+        definition = home / ".agents/subagents/helper.md"
+        definition.parent.mkdir(parents=True)
+        definition.write_text(HELPER)
+        with serve(root, home, env={"NO_PROXY": "127.0.0.1"}) as server:
+            yield server
+
+
+@pytest.fixture
+def held(lab: Lab) -> Iterator[dict[str, Gate]]:
+    """Delegations 1 to 3 wait here before they report."""
+    lab.gates = {str(number): Gate() for number in range(1, 4)}
+    yield lab.gates
+    for gate in lab.gates.values():
+        gate.open()
+    lab.gates = {}
+
+
+def cards(page: Page) -> Locator:
+    return page.locator(".delegation")
+
+
+def card(page: Page, number: int) -> Locator:
+    return page.get_by_role("article", name=re.compile(rf"^Delegation {number}:"))
+
+
+def answers(page: Page) -> list[str]:
+    """Return the first line of each answer of the session's own agent."""
+    said = page.locator(".conversation > .answer").all_inner_texts()
+    return [text.splitlines()[0] for text in said]
+
+
+def finished(page: Page) -> None:
+    expect(page.locator(".conversation .answer").last).to_contain_text("All done.")
+    expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+
+
+def conversation(page: Page) -> str:
+    """Return everything the conversation says, without clocks and what can be done with it."""
+    text = page.locator(".conversation").inner_text().replace("Fork from here", "")
+    return " ".join(re.sub(r"\d+(?:\.\d)?s\b|\d+m \d+s", "", text).split())
+
+
+def test_three_delegations_are_watched_live_in_one_group(
+    page: Page, served: Served, held: dict[str, Gate]
+) -> None:
+    begin(page, served, "delegate 3")
+    expect(cards(page)).to_have_count(3)
+    for number in (1, 2, 3):
+        expect(card(page, number)).to_contain_text("working")
+        expect(card(page, number)).to_contain_text("1 tool call")
+    group = page.get_by_role("region", name="Delegations of the parent agent")
+    expect(group).to_contain_text("Parent agent → 3 delegations · 3 working")
+    clock = card(page, 1).locator(".delegation-elapsed")
+    before = clock.inner_text()
+    expect(clock).not_to_have_text(before)
+    held["2"].open()
+    expect(card(page, 2)).to_contain_text("completed")
+    expect(card(page, 1)).to_contain_text("working")
+    expect(group).to_contain_text("2 working")
+    held["1"].open()
+    held["3"].open()
+    finished(page)
+    expect(group).to_contain_text("3 completed")
+    gauge = card(page, 1).get_by_role("meter")
+    assert re.match(r"[\d,]+ of [\d,]+ tokens", gauge.get_attribute("aria-valuetext") or "")
+
+
+def test_a_card_opens_to_brief_report_and_steps(page: Page, served: Served) -> None:
+    begin(page, served, "delegate 1")
+    finished(page)
+    expect(page.locator(".group.many")).to_have_count(0)
+    one = card(page, 1)
+    one.get_by_role("button", name="helper").click()
+    expect(one).to_contain_text("Report of 1: Berths and tides.")
+    one.get_by_role("button", name="Brief").click()
+    expect(one.locator(".plain").first).to_contain_text("Do job-1.")
+    one.get_by_role("button", name="Steps").click()
+    expect(one).to_contain_text("First I read.")
+    one.get_by_role("button", name="Read").click()
+    expect(one).to_contain_text("Berths and tides.\n")
+
+
+def test_a_reload_in_the_middle_shows_the_same_and_goes_on(
+    page: Page, served: Served, held: dict[str, Gate]
+) -> None:
+    begin(page, served, "delegate 2")
+    for number in (1, 2):
+        expect(card(page, number)).to_contain_text("2 turns")
+        expect(card(page, number)).to_contain_text("Thinking")
+    before = conversation(page)
+    page.reload()
+    expect(cards(page)).to_have_count(2)
+    assert conversation(page) == before
+    held["1"].open()
+    held["2"].open()
+    finished(page)
+    assert answers(page) == ["I hand it on.", "They work.", "All done."]
+    live = conversation(page)
+    page.reload()
+    finished(page)
+    assert conversation(page) == live
+
+
+def test_a_lost_connection_catches_up_without_gaps_or_doubles(
+    page: Page, window: BrowserContext, served: Served, held: dict[str, Gate]
+) -> None:
+    begin(page, served, "delegate 3")
+    for number in (1, 2, 3):
+        expect(card(page, number)).to_contain_text("1 tool call")
+    window.set_offline(True)
+    page.evaluate("window.socket?.io?.engine?.close()")
+    for gate in held.values():
+        gate.open()
+    page.wait_for_timeout(5_000)
+    assert "All done." not in answers(page)
+    window.set_offline(False)
+    finished(page)
+    assert answers(page) == ["I hand it on.", "They work.", "All done."]
+    expect(cards(page)).to_have_count(3)
+    caught_up = conversation(page)
+    page.reload()
+    finished(page)
+    assert conversation(page) == caught_up
+
+
+def test_two_windows_see_one_conversation(
+    page: Page, window: BrowserContext, served: Served, held: dict[str, Gate]
+) -> None:
+    begin(page, served, "delegate 2")
+    other = window.new_page()
+    other.goto(page.url)
+    for each in (page, other):
+        expect(card(each, 2)).to_contain_text("1 tool call")
+    held["1"].open()
+    held["2"].open()
+    for each in (page, other):
+        finished(each)
+    assert conversation(page) == conversation(other)
+    field = other.get_by_label(re.compile("^Message to the agent"))
+    field.fill("And this?")
+    field.press("Enter")
+    for each in (page, other):
+        expect(each.locator(".conversation")).to_contain_text("You said: And this?")
+
+
+def test_a_question_shows_what_would_be_written_and_goes_everywhere_when_it_is_answered(
+    page: Page, window: BrowserContext, served: Served
+) -> None:
+    begin(page, served, "write a file")
+    other = window.new_page()
+    other.goto(page.url)
+    question = page.get_by_role("alertdialog", name="Permission question")
+    expect(question).to_contain_text("Parent agent asks: Write new.txt")
+    expect(question.locator(".added").last).to_contain_text(f"+{WRITTEN.strip()}")
+    expect(other.get_by_role("alertdialog", name="Permission question")).to_be_visible()
+    assert not (served.root / "new.txt").exists()
+    other.get_by_role("button", name="Allow once").click()
+    expect(question).to_be_hidden()
+    finished(page)
+    assert (served.root / "new.txt").read_text() == WRITTEN
+
+
+def test_a_question_is_denied_with_a_note_for_the_model(page: Page, served: Served) -> None:
+    begin(page, served, "write it again")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    question.get_by_label("Note for the model").fill("Not in this folder.")
+    question.get_by_role("button", name="Deny").click()
+    finished(page)
+    expect(page.locator(".tool")).to_contain_text("denied")
+    page.locator(".tool-line").click()
+    expect(page.locator(".tool .plain")).to_contain_text("Not in this folder.")
+
+
+def test_what_was_opened_while_it_ran_is_read_again_when_it_has_ended(
+    page: Page, served: Served, held: dict[str, Gate]
+) -> None:
+    begin(page, served, "delegate 1")
+    waiting = page.locator(".conversation > .tool")
+    waiting.get_by_role("button").click()
+    expect(waiting).to_contain_text("Nothing is stored of a result yet.")
+    held["1"].open()
+    expect(waiting.locator(".plain")).to_contain_text("Report of 1")
+
+
+def test_a_subagent_that_could_run_commands_is_confirmed_first(page: Page, served: Served) -> None:
+    runner = HELPER.replace("helper", "runner").replace("tools: Read", "tools: Read, Bash")
+    (served.home / ".agents/subagents/runner.md").write_text(runner)
+    begin(page, served, "risky work")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    expect(question).to_contain_text("Parent agent asks: start runner on lab/test")
+    expect(question).to_contain_text("It can")
+    expect(question).to_contain_text("Do job-risky.")
+    expect(cards(page)).to_have_count(0)
+    question.get_by_role("button", name="Allow for this session").click()
+    expect(card(page, 1)).to_contain_text("completed")
+    finished(page)
+
+
+def test_a_stop_ends_the_turn_and_says_so(page: Page, served: Served, held: dict[str, Gate]) -> None:
+    begin(page, served, "delegate 2")
+    expect(card(page, 2)).to_contain_text("1 tool call")
+    page.locator(".composer").get_by_role("button", name="Stop").click()
+    for number in (1, 2):
+        expect(card(page, number)).to_contain_text("stopped")
+    expect(page.locator(".trouble")).to_contain_text("Stopped")
+    page.get_by_label(re.compile("^Message to the agent")).fill("Go on.")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.locator(".conversation")).to_contain_text("You said: Go on.")
+
+
+def test_one_delegation_is_stopped_and_another_one_resumed(
+    page: Page, served: Served, held: dict[str, Gate]
+) -> None:
+    begin(page, served, "delegate 2")
+    expect(card(page, 1)).to_contain_text("1 tool call")
+    card(page, 1).get_by_role("button", name="helper").click()
+    card(page, 1).get_by_role("button", name="Stop").click()
+    expect(card(page, 1)).to_contain_text("stopped")
+    expect(card(page, 2)).to_contain_text("working")
+    held["2"].open()
+    finished(page)
+    card(page, 2).get_by_role("button", name="helper").click()
+    card(page, 2).get_by_role("button", name="Resume", exact=True).click()
+    card(page, 2).get_by_label("Instruction for the subagent").fill("Now do job-7 too.")
+    card(page, 2).get_by_role("button", name="Resume with this instruction").click()
+    expect(card(page, 3)).to_contain_text("completed")
+    card(page, 3).get_by_role("button", name="helper").click()
+    expect(card(page, 3)).to_contain_text("Report of 7")
+    expect(card(page, 3)).to_contain_text("Goes on with the work of delegation #2.")
+
+
+def test_a_report_full_of_scripts_is_text_and_does_not_freeze_the_page(page: Page, served: Served) -> None:
+    begin(page, served, "evil please")
+    finished(page)
+    one = card(page, 1)
+    one.get_by_role("button", name="helper").click()
+    expect(one).to_contain_text("<script>window.evil = 1</script>")
+    assert page.evaluate("window.evil") is None
+    assert one.locator("script, img, [onerror]").count() == 0
+    assert [link.get_attribute("href") for link in one.get_by_role("link").all()] == [
+        "https://example.org/there"
+    ]
+    one.get_by_role("button", name=re.compile("Show all")).click()
+    expect(one.locator(".markdown-plain")).to_contain_text("filler")
+    assert len(one.locator(".markdown-plain").inner_text()) > len(EVIL) - 10_000
+    assert page.evaluate("window.evil") is None
+    page.get_by_label(re.compile("^Message to the agent")).fill("Still there?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".conversation")).to_contain_text("You said: Still there?")
+
+
+def test_a_link_opens_beside_the_page(page: Page, window: BrowserContext, served: Served) -> None:
+    begin(page, served, "evil please")
+    finished(page)
+    window.route("https://example.org/**", lambda route: route.fulfill(body="out there"))
+    card(page, 1).get_by_role("button", name="helper").click()
+    with window.expect_page() as opened:
+        card(page, 1).get_by_role("link").click()
+    opened.value.wait_for_url("https://example.org/there")
+    assert opened.value.evaluate("window.opener") is None
+    assert "/sessions/" in page.url
+
+
+def test_compact_is_a_divider_and_a_notice(page: Page, served: Served) -> None:
+    begin(page, served, "delegate 2")
+    finished(page)
+    field = page.get_by_label(re.compile("^Message to the agent"))
+    field.fill("/compact keep the names")
+    field.press("Enter")
+    expect(page.locator(".divider")).to_contain_text("Context compacted")
+    expect(page.locator(".toast")).to_contain_text("Context compacted")
+    page.locator(".divider-line").click()
+    expect(page.locator(".divider")).to_contain_text("FOUND-SO-FAR")
+    page.reload()
+    expect(page.locator(".divider")).to_have_count(1)
+
+
+def test_the_context_is_shown_for_the_session_and_for_a_delegation(page: Page, served: Served) -> None:
+    begin(page, served, "delegate 1")
+    finished(page)
+    page.get_by_role("button", name="Context", exact=True).click()
+    panel = page.get_by_role("complementary", name="Context")
+    for part in ("Instructions", "Tools", "Messages", "Tool results", "Reserve"):
+        expect(panel.locator(".legend")).to_contain_text(part)
+    expect(panel.locator("tbody tr")).to_have_count(3)
+    expect(panel.locator("svg.plot")).to_have_attribute("aria-label", re.compile("over 3 requests"))
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    card(page, 1).get_by_role("button", name="helper").click()
+    card(page, 1).get_by_role("button", name="Context").click()
+    expect(panel).to_contain_text("Context of #1 helper")
+    expect(panel.locator("tbody tr")).to_have_count(2)
+
+
+def test_model_and_mode_can_be_changed_between_turns_only_and_every_window_shows_it(
+    page: Page, window: BrowserContext, served: Served, held: dict[str, Gate]
+) -> None:
+    begin(page, served, "delegate 1")
+    model, mode = page.get_by_label("Model"), page.get_by_label("Permission mode")
+    expect(card(page, 1)).to_contain_text("1 tool call")
+    expect(model).to_be_disabled()
+    expect(mode).to_be_disabled()
+    held["1"].open()
+    finished(page)
+    other = window.new_page()
+    other.goto(page.url)
+    mode.select_option("auto")
+    expect(other.get_by_label("Permission mode")).to_have_value("auto")
+    model.select_option("offline/extractive")
+    expect(other.get_by_label("Model")).to_have_value("offline/extractive")
+    page.reload()
+    expect(mode).to_have_value("auto")
+    expect(model).to_have_value("offline/extractive")
+
+
+def test_a_session_is_renamed_and_forked_from_an_answer(page: Page, served: Served) -> None:
+    begin(page, served, "Say one thing.")
+    expect(page.locator(".answer")).to_contain_text("You said: Say one thing.")
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("Title").fill("The first thing")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="The first thing")).to_be_visible()
+    before = page.url
+    page.get_by_role("button", name="Fork from here").click()
+    page.wait_for_url(lambda url: url != before)
+    expect(page.locator(".answer")).to_contain_text("You said: Say one thing.")
+
+
+def test_everything_is_done_with_the_keyboard_alone(page: Page, served: Served) -> None:
+    begin(page, served, "delegate 1")
+    finished(page)
+    head = card(page, 1).get_by_role("button", name="helper")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if head.evaluate("element => element === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    expect(head).to_have_attribute("aria-expanded", "true")
+    expect(card(page, 1)).to_contain_text("Report of 1")
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_nothing_is_wider_than_a_phone(browser: Browser, served: Served, look: str) -> None:
+    context = served.enter(browser, viewport={"width": 400, "height": 800}, color_scheme=look)
+    page = context.new_page()
+    begin(page, served, "delegate 3")
+    finished(page)
+    for head in page.locator(".delegation-head").all():
+        head.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    expect(page.locator(".answer .markdown").last).to_be_visible()
+    context.close()
+
+
+def test_a_session_that_is_not_there_is_told(page: Page, served: Served) -> None:
+    page.goto(f"{served.url}/sessions/nobody")
+    expect(page.get_by_role("heading", name="This session cannot be shown")).to_be_visible()
