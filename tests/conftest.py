@@ -1,0 +1,31 @@
+"""What tests of several folders use: the order of files, the PostgreSQL server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.store.postgres import Server, find_programs, running_server
+
+LONG = ("tests/durable/test_kill.py", "tests/web/", "tests/surfaces/")
+"""What takes longest begins first: a worker that began it last would keep the other one waiting."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first, each still in one piece."""
+
+    def place(item: pytest.Item) -> int:
+        return next((n for n, name in enumerate(LONG) if item.nodeid.startswith(name)), len(LONG))
+
+    items.sort(key=place)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """One server for the whole session, started when a test first asks for it."""
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server programs (initdb, postgres) on this machine")
+    with running_server(programs) as server:
+        yield server
