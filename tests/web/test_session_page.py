@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.support.gate import Gate
 from tests.support.provider import LoopbackProvider
+from tests.web.conftest import PATIENCE_MS
 from tests.web.lab import EVIL, WRITTEN, Lab
 from tests.web.served import Served, serve
 from tests.web.test_sessions_page import begin
@@ -82,6 +84,15 @@ def conversation(page: Page) -> str:
     """Return everything the conversation says, without clocks and what can be done with it."""
     text = page.locator(".conversation").inner_text().replace("Fork from here", "")
     return " ".join(re.sub(r"\d+(?:\.\d)?s\b|\d+m \d+s", "", text).split())
+
+
+def comes_to(page: Page, wanted: str) -> None:
+    """Wait until the conversation says `wanted`, and see that it stays."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while conversation(page) != wanted and time.monotonic() < deadline:
+        page.wait_for_timeout(50)
+    page.wait_for_timeout(500)
+    assert conversation(page) == wanted
 
 
 def test_three_delegations_are_watched_live_in_one_group(
@@ -159,12 +170,38 @@ def test_a_lost_connection_catches_up_without_gaps_or_doubles(
     assert "All done." not in answers(page)
     window.set_offline(False)
     finished(page)
-    assert answers(page) == ["I hand it on.", "They work.", "All done."]
-    expect(cards(page)).to_have_count(3)
-    caught_up = conversation(page)
-    page.reload()
-    finished(page)
-    assert conversation(page) == caught_up
+    fresh = window.new_page()
+    fresh.goto(page.url)
+    finished(fresh)
+    assert answers(fresh) == ["I hand it on.", "They work.", "All done."]
+    comes_to(page, conversation(fresh))
+
+
+def test_messages_that_never_arrived_do_not_undo_what_happened_since(
+    page: Page, window: BrowserContext, served: Served, held: dict[str, Gate]
+) -> None:
+    begin(page, served, "delegate 3")
+    for number in (1, 2, 3):
+        expect(card(page, number)).to_contain_text("1 tool call")
+    # From here on the page behaves as if nothing had arrived, and the server keeps all that it sends.
+    page.evaluate("window.ackedMessageId = Infinity; window.arrived = window.nextMessageId")
+    held["1"].open()
+    expect(card(page, 1)).to_contain_text("completed")
+    page.evaluate(
+        """() => {
+          const { socket } = window;
+          socket.disconnect();
+          socket.io.opts.query.next_message_id = window.nextMessageId = window.arrived;
+        }"""
+    )
+    other = window.new_page()
+    other.goto(page.url)
+    for gate in held.values():
+        gate.open()
+    finished(other)
+    page.evaluate("window.still_here = true; window.socket.connect()")
+    comes_to(page, conversation(other))
+    assert page.evaluate("window.still_here")
 
 
 def test_two_windows_see_one_conversation(

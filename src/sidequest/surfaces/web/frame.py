@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from sidequest.surfaces.text import some
+from sidequest.surfaces.web.reconnection import catch_up
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def frame(
     ui.page_title(f"{title} - sidequest" if title else "sidequest")
     for name in ("base.css", *stylesheets):
         ui.add_head_html(f'<link rel="stylesheet" href="{STATIC}/{name}">')
+    ui.context.client.on_connect(catch_up)
     content = ui.context.client.content
     content.classes("page").props("tabindex=-1")
     with ui.header(wrap=False).classes("top"):
