@@ -1,7 +1,8 @@
-"""What tests of several folders use: the order of files, the PostgreSQL server."""
+"""What tests of several folders use: the order of files, signals, the PostgreSQL server."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,14 @@ from tests.store.postgres import Server, find_programs, running_server
 
 LONG = ("tests/durable/test_kill.py", "tests/web/", "tests/surfaces/")
 """What takes longest begins first: a worker that began it last would keep the other one waiting."""
+
+
+def pytest_configure() -> None:
+    """Let signals do what they do in a terminal: in the background of a script some are ignored."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, usual)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
