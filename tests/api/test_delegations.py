@@ -81,8 +81,8 @@ async def test_a_delegation_that_runs_is_stopped(api: ApiFactory) -> None:
         await it.post(f"/sessions/{key}/prompts", {"text": QUESTION}, 202)
         live = it.application.live.get(key)
         assert live is not None
-        await until(lambda: bool(live.session.delegations.running()))
-        (record,) = live.session.delegations.running()
+        await until(lambda: bool(live.session.delegations.records.running()))
+        (record,) = live.session.delegations.records.running()
         await it.post(f"/sessions/{key}/delegations/{record.id}/stop", status=204)
         assert (await it.get(f"/sessions/{key}/delegations/{record.id}"))["status"] == "stopped"
         await it.done(key)

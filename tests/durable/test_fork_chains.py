@@ -82,7 +82,7 @@ async def test_one_that_did_nothing_is_not_gone_on_with_because_the_parent_did_s
         await desk.prompt("And b?")
         key = desk.id
     async with room.desk(ScriptedModel(), ScriptedModel(), continues=key) as desk:
-        assert desk.session.delegations.resumable() == []
+        assert desk.session.delegations.records.resumable() == []
 
 
 @in_a_loop
@@ -96,7 +96,7 @@ async def test_what_it_was_given_and_cannot_be_read_again_is_a_clear_refusal(own
         database.execute("UPDATE messages SET payload = 'x' WHERE position = 1 AND delegation_id IS NULL")
     own_room.damaged = True
     async with own_room.desk(ScriptedModel(), ScriptedModel(), continues=key) as desk:
-        assert desk.session.delegations.resumable() == []
+        assert desk.session.delegations.records.resumable() == []
         with pytest.raises(SidequestError) as caught:
             await resumed(desk, ScriptedModel())
     assert caught.value.code is ErrorCode.STORE_DAMAGED

@@ -55,7 +55,7 @@ class TestOfAStoredConversation:
                 rows = await desk.store.transcript.load(fork.id)
                 assert shown([row.message for row in rows]) == (await desk.lane())[:6]
                 assert [d.agent for d in await desk.store.delegations.list(fork.id)] == ["helper"]
-                assert [r.agent for r in fork.delegations.resumable()] == ["helper"]
+                assert [r.agent for r in fork.delegations.records.resumable()] == ["helper"]
 
     @in_a_loop
     async def test_what_was_said_before_it_was_attached_is_stored_too(self, room: Room) -> None:
@@ -147,4 +147,4 @@ class TestOfAConversationInMemory:
             await source.prompt("And now?")
         async with room.desk(ScriptedModel(), continues=source.id) as desk:
             assert shown(desk.session.messages)[: len(before)] == before
-            assert desk.session.delegations.all() == []
+            assert desk.session.delegations.records.all() == []

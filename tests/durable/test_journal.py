@@ -235,7 +235,7 @@ class TestDelegations:
         async with room.desk(ScriptedModel(), ScriptedModel("Never.")) as desk:
             job = asyncio.create_task(desk.session.delegate("helper", "Help."))
             await asyncio.sleep(0)
-            assert len(desk.session.delegations.running()) == 1
+            assert len(desk.session.delegations.records.running()) == 1
             await desk.session.stop()
             assert (await job).status is Status.STOPPED
             assert [row.status for row in await desk.delegations()] == [Status.STOPPED]
@@ -437,7 +437,7 @@ class TestEndsOfTurns:
             numbers = [row.number for row in await desk.store.events.after(desk.id)]
             assert numbers == [numbered.number for numbered in desk.session.log.after()]
             rows = {row.id: (row.status, row.delivered) for row in await desk.delegations()}
-            records = desk.session.delegations.all()
+            records = desk.session.delegations.records.all()
             assert rows == {record.id: (record.status, record.delivered) for record in records}
 
 

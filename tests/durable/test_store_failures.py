@@ -102,7 +102,7 @@ class TestFullDisk:
             assert len(parent.asked) == 2
             (outcome,) = result.delegations
             assert outcome.status in {Status.FAILED, Status.STOPPED}
-            assert desk.session.delegations.running() == []
+            assert desk.session.delegations.records.running() == []
             ballast.unlink()
             await desk.prompt("Go on.")
             assert await the_same(desk)
@@ -221,14 +221,14 @@ class TestEachStep:
             result = await desk.session.prompt("Go.")
             assert result.failure is not None, "the turn does not go on unsaved"
             assert result.failure.code is ErrorCode.STORE_FULL
-            assert desk.session.delegations.running() == []
+            assert desk.session.delegations.records.running() == []
             assert step in desk.store.calls
             desk.store.mend()
             parent._steps, parent._repeat = ("ok",), True
             await desk.prompt("Again.")
             rows = {row.id: row.status for row in await desk.delegations()}
             assert Status.RUNNING not in rows.values()
-            known = {record.id: record.status for record in desk.session.delegations.all()}
+            known = {record.id: record.status for record in desk.session.delegations.records.all()}
             assert rows == {key: known[key] for key in rows}
             stored = await desk.store.events.after(desk.id)
             assert len(stored) == len(list(desk.session.log.after()))
@@ -256,7 +256,7 @@ class TestEachStep:
                 desk.store.mend()
                 await desk.prompt(f"Again {number}.")
                 assert await the_same(desk)
-            records = {record.id: record for record in desk.session.delegations.all()}
+            records = {record.id: record for record in desk.session.delegations.records.all()}
             rows = await desk.delegations()
             assert [(row.status, row.delivered) for row in rows] == [
                 (records[row.id].status, records[row.id].delivered) for row in rows

@@ -143,7 +143,7 @@ class TestRunning:
         run = Run(tmp_path, [tasks(task()), call("TaskStop"), "Stopped."], lambda seen: Hang(Gate()))
         (settled,) = told(run.opened, DelegationSettled)
         assert settled.outcome.status is Status.STOPPED
-        (record,) = run.opened.delegations.all()
+        (record,) = run.opened.delegations.records.all()
         assert record.completed_at_ms is not None
         assert len(run.parent) == 3
 

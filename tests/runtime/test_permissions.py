@@ -67,7 +67,7 @@ def test_L11_a_session_that_may_not_delegate_refuses_task_before_anything_starts
     async def case() -> None:
         async with session(tmp_path, parent, child, deny=DenyRules(tools=("Task",))) as opened:
             assert (await opened.prompt("Delegate.")).ok
-            assert opened.delegations.all() == []
+            assert opened.delegations.records.all() == []
 
     asyncio.run(case())
     assert (

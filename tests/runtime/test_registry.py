@@ -14,7 +14,8 @@ from sidequest.core.context_modes import ContextMode
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.events import DelegationSettled, DelegationStarted, RetryScheduled
 from sidequest.core.outcome import Status, StopReason
-from sidequest.runtime.delegations import MAX_RETAINED, MAX_RUNNING, Delegations
+from sidequest.runtime.delegations import MAX_RUNNING, Delegations
+from sidequest.runtime.records import MAX_RETAINED
 from sidequest.subagents.definition import ModelPin
 from tests.support.fast_clock import run_fast
 from tests.support.scripted_model import Asked, ScriptedModel, calling
@@ -31,10 +32,10 @@ def full(team: Team) -> None:
 
 def refused(team: Team, **fields: Any) -> SidequestError:
     """Return how a start is refused; nothing may have been started by it."""
-    before = len(team.delegations.all())
+    before = len(team.delegations.records.all())
     with pytest.raises(SidequestError) as caught:
         team.start(**fields)
-    assert len(team.delegations.all()) == before
+    assert len(team.delegations.records.all()) == before
     assert caught.value.remedy or caught.value.code is ErrorCode.MODEL_NOT_CONFIGURED
     return caught.value
 
@@ -120,7 +121,7 @@ class TestRunning:
             team = Team(ScriptedModel("Done."))
             record = team.start("Find it.\nAll of it.")
             assert (record.status, record.label) == (Status.RUNNING, "Find it.")
-            assert team.delegations.running() == [record]
+            assert team.delegations.records.running() == [record]
             await team.delegations.wait([record])
             assert isinstance(team.events[0], DelegationStarted)
             assert isinstance(team.events[-1], DelegationSettled)
@@ -136,10 +137,10 @@ class TestRunning:
             full(team)
             error = refused(team)
             assert (error.code, error.failure.retriable) == (ErrorCode.AGENT_BUSY, True)
-            await team.delegations.stop(team.delegations.running()[:1])
+            await team.delegations.stop(team.delegations.records.running()[:1])
             assert team.start().status is Status.RUNNING
             await team.delegations.stop()
-            assert team.delegations.running() == []
+            assert team.delegations.records.running() == []
 
         asyncio.run(case())
 
@@ -173,13 +174,13 @@ class TestRunning:
             await team.delegations.wait([first])
             for _ in range(MAX_RETAINED + 1):
                 await team.outcome()
-            assert team.delegations.get(first.id) is first, "its report was not read yet"
+            assert team.delegations.records.get(first.id) is first, "its report was not read yet"
             first.delivered = True
-            for record in team.delegations.undelivered():
+            for record in team.delegations.records.undelivered():
                 record.delivered = True
             await team.outcome()
-            assert team.delegations.get(first.id) is None
-            assert team.delegations.get(slow.id) is slow
+            assert team.delegations.records.get(first.id) is None
+            assert team.delegations.records.get(slow.id) is slow
             await team.delegations.stop()
 
         asyncio.run(case())
@@ -251,7 +252,7 @@ class TestWaiting:
             await asyncio.wait([waiting])
             await asyncio.sleep(0)
             assert len(asyncio.all_tasks()) == before
-            assert len(team.delegations.running()) == 3
+            assert len(team.delegations.records.running()) == 3
 
         self.run(steps)
 
@@ -322,7 +323,7 @@ class TestStopping:
             assert outcome.status is Status.FAILED
             assert outcome.failure is not None
             assert outcome.failure.code is ErrorCode.UNEXPECTED_DELEGATION_REJECTION
-            assert len(team.delegations.undelivered()) == 1
+            assert len(team.delegations.records.undelivered()) == 1
 
         asyncio.run(case())
 
@@ -482,4 +483,4 @@ def test_two_registries_do_not_share_anything() -> None:
         return one.delegations, two.delegations
 
     one, two = asyncio.run(case())
-    assert [len(one.all()), len(two.all())] == [1, 1]
+    assert [len(one.records.all()), len(two.records.all())] == [1, 1]

@@ -15,7 +15,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from sidequest.core.compaction import Overflow
 from sidequest.core.outcome import DEGRADED_NOTE, Outcome, Status, StopReason
 from sidequest.core.recovery import MAX_RETRY_AFTER_S
-from sidequest.runtime import delegations as registry
+from sidequest.runtime import records
 from sidequest.runtime.gate import ModelGate
 from sidequest.runtime.guard import ContextOverflow
 from sidequest.runtime.limits import Limits
@@ -32,10 +32,10 @@ LONG = "words of a long report " * 2_000
 TASK = calling(("Task", {"agent": "helper", "task": "Help."}))
 
 
-def settled(report: str = LONG, **fields: Any) -> registry.DelegationRecord:
+def settled(report: str = LONG, **fields: Any) -> records.DelegationRecord:
     """A delegation that has ended, as the parent is told about it."""
 
-    async def case() -> registry.DelegationRecord:
+    async def case() -> records.DelegationRecord:
         team = Team(ScriptedModel(report))
         record = team.start()
         await team.delegations.wait([record])
@@ -103,9 +103,9 @@ class TestForgetting:
     def test_an_unread_report_is_never_forgotten(self) -> None:
         async def case() -> None:
             team = Team(ScriptedModel("Done.", repeat=True), options={"max_total": 1_000})
-            for _ in range(registry.MAX_RETAINED + 3):
+            for _ in range(records.MAX_RETAINED + 3):
                 await team.outcome()
-            assert len(team.delegations.undelivered()) == registry.MAX_RETAINED + 3
+            assert len(team.delegations.records.undelivered()) == records.MAX_RETAINED + 3
 
         asyncio.run(case())
 
@@ -153,7 +153,7 @@ class TestSessions:
                 await doors.arrived(1)
                 await opened.stop()
                 await turn
-                (record,) = opened.delegations.all()
+                (record,) = opened.delegations.records.all()
                 given = any("THE-REPORT" in str(message) for message in opened.messages)
                 assert record.delivered is given
                 await opened.prompt("And?")

@@ -222,7 +222,7 @@ class TestFailure:
         async def steps(opened: Session) -> None:
             result = await opened.prompt("Go.")
             assert [outcome.status for outcome in result.delegations] == [Status.STOPPED]
-            assert opened.delegations.running() == []
+            assert opened.delegations.records.running() == []
             assert (await opened.prompt("Again.")).text == "ok"
 
         parent = ScriptedModel(TASK, fail, "ok")
@@ -525,7 +525,7 @@ class TestDelegate:
                 "test/child",
             )
             assert opened.messages == []
-            assert opened.delegations.undelivered() == []
+            assert opened.delegations.records.undelivered() == []
 
         within(session(root, ScriptedModel(), ScriptedModel("Helped.")), steps)
 
@@ -555,7 +555,7 @@ class TestDelegate:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await opened.delegate("helper", "Help.")
-            assert [record.status for record in opened.delegations.all()] == [Status.STOPPED]
+            assert [record.status for record in opened.delegations.records.all()] == [Status.STOPPED]
 
         within(session(root, ScriptedModel(), ScriptedModel(doors)), steps)
 

@@ -55,7 +55,7 @@ def test_stopped_at_100_random_instants_everything_settles_and_no_process_is_lef
         await team.delegations.stop()
         assert time.monotonic() - before < LIMIT_S
         assert {record.status for record in records} == {Status.STOPPED}
-        assert team.delegations.running() == []
+        assert team.delegations.records.running() == []
 
     async def case() -> None:
         spread = SPREAD_S

@@ -461,7 +461,7 @@ class TestEndOfTheParent:
             model = ScriptedModel(calling(task()), fail)
             with pytest.raises(ModelHTTPError):
                 await Agent(model, capabilities=[delegation]).run("Go.")
-            assert len(team.delegations.running()) == 1
+            assert len(team.delegations.records.running()) == 1
             await team.delegations.stop()
 
         asyncio.run(case())

@@ -16,8 +16,10 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.events import Event, EventLog
 from sidequest.core.outcome import Outcome
 from sidequest.runtime.attempts import ResolvedModel
-from sidequest.runtime.delegations import DelegationRecord, Delegations, StartRequest
+from sidequest.runtime.delegations import Delegations
 from sidequest.runtime.model_choice import Choice
+from sidequest.runtime.planning import StartRequest
+from sidequest.runtime.records import DelegationRecord
 from sidequest.runtime.toolbox import Toolbox
 from sidequest.runtime.workspace import Workspace
 from sidequest.subagents.catalog import Catalog

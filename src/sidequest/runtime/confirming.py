@@ -12,8 +12,9 @@ from sidequest.core.permissions import Action, Mode
 from sidequest.subagents.definition import Scope, SubagentDefinition
 
 if TYPE_CHECKING:
-    from sidequest.runtime.delegations import Checked, Delegations
+    from sidequest.runtime.delegations import Delegations
     from sidequest.runtime.permissions import Answer
+    from sidequest.runtime.planning import Checked
 
 VOUCHED_FOR = frozenset({"explorer"})
 """Builtins that only read, by their prompt, and look with commands too; each command is asked for."""

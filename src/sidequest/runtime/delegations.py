@@ -1,63 +1,49 @@
-"""The registry of a session's delegations: start, wait, list, stop, resume, deliver."""
+"""Starts the delegations of a session, waits for them, stops them, and has each of them stored."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-from pydantic_ai.messages import ModelMessage, ModelResponse
-from pydantic_ai.toolsets import AbstractToolset, CombinedToolset
+from pydantic_ai.messages import ModelMessage
 
-from sidequest.core.context_modes import ContextMode, resolve_context_mode
-from sidequest.core.enclosures import Attachment, Snippet, with_enclosures
+from sidequest.core.context_modes import ContextMode
 from sidequest.core.errors import ErrorCode, Failure, SidequestError
 from sidequest.core.events import DelegationSettled, DelegationStarted, EventLog, Notice
 from sidequest.core.outcome import Outcome, Status, StopReason
-from sidequest.core.permissions import Mode, effective_mode
 from sidequest.core.provider_errors import Pattern
-from sidequest.core.tokens import compact_json, estimate_message, estimate_text
-from sidequest.core.transcript import amount_of_work, brief_request, seed, snapshot
 from sidequest.runtime.chains import (
-    MAX_CHAINS_PER_AGENT,
-    MAX_READ_LINES,
-    ChainLine,
     Reads,
-    chains_block,
     files_of,
 )
 from sidequest.runtime.confirming import Confirmations
 from sidequest.runtime.delegation import DelegationRun, Plan
 from sidequest.runtime.journal import NEVER_STORED, Journal, to_its_end
 from sidequest.runtime.knowledge import Knowledge
-from sidequest.runtime.limits import Account, Limits
-from sidequest.runtime.model_choice import Choice, ModelChooser
-from sidequest.runtime.past import PastPlan, PastRun, past_outcome, past_run
-from sidequest.runtime.permissions import PermissionGate, Rights
-from sidequest.runtime.prefix import GrantedOnly, Prefix, PrefixToolset
-from sidequest.runtime.prompts import FORK_RULES, FORK_WRAPPER, delegate_instructions
-from sidequest.runtime.recall import Recall
+from sidequest.runtime.limits import Account
+from sidequest.runtime.model_choice import ModelChooser
+from sidequest.runtime.past import PastRun, past_outcome, past_run
+from sidequest.runtime.permissions import Rights
+from sidequest.runtime.planning import Checked, Planner, StartRequest
+from sidequest.runtime.prefix import Prefix
+from sidequest.runtime.records import MAX_RETAINED, DelegationRecord, Records
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.summariser import Sleep
 from sidequest.runtime.toolbox import Toolbox
 from sidequest.store.rows import DelegationRow, NewDelegation
 from sidequest.subagents.catalog import Catalog
-from sidequest.subagents.definition import Permission, SubagentDefinition, definition_as_dict
-from sidequest.subagents.tool_names import denies
+from sidequest.subagents.definition import definition_as_dict
 
 MAX_RUNNING = 10
 """Most delegations of one session that run at the same time, inclusive (specification 3.7)."""
 MAX_TOTAL = 100
 """Most delegations a session starts unless it is told otherwise, resumed ones counted again."""
-MAX_RETAINED = 100
-"""Settled delegations that are remembered, inclusive; the oldest is forgotten first, a running one never."""
 STOP_GRACE_S = 5.0
 """How long a stopped delegation may take to end by itself."""
-RESUMABLE = frozenset({Status.COMPLETED, Status.PARTIAL, Status.FAILED, Status.INTERRUPTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,100 +60,6 @@ class ChainHistory:
 
 LoadHistory = Callable[[str], Awaitable[ChainHistory]]
 """Reads a chain, given the id of one of its delegations, from where it is stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartRequest:
-    """What a Task call asks for."""
-
-    agent: str
-    task: str
-    label: str = ""
-    model: str | None = None
-    context: ContextMode | None = None
-    resume: str | None = None
-    """Id of an earlier delegation whose work this one goes on with, or None."""
-    tool_call_id: str | None = None
-    """The parent's call that asks, or None when nobody's call does."""
-    attachments: tuple[Attachment, ...] = ()
-    """Texts of files that go with the task; of an independent delegation only."""
-    snippets: tuple[Snippet, ...] = ()
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What a request leads to."""
-
-    definition: SubagentDefinition
-    task: str
-    brief: str
-    """The task and what is put with it."""
-    choice: Choice
-    names: tuple[str, ...]
-    """The tools that are granted."""
-    context_mode: ContextMode
-    earlier: DelegationRecord | None
-    """The delegation whose work is gone on with, or None."""
-
-
-@dataclass
-class DelegationRecord:
-    """One delegation as the session knows it."""
-
-    run: DelegationRun | PastRun
-    label: str
-    task: str
-    original_task: str
-    started_at_ms: int
-    started: float
-    """Clock seconds at the start."""
-    resumed_from: str | None = None
-    chain: str = ""
-    """Id of the first delegation of its chain."""
-    model_changed_from: str | None = None
-    """Key of the model that the chain ran on before, when that is no longer to be had."""
-    tool_call_id: str | None = None
-    outcome: Outcome | None = None
-    completed_at_ms: int | None = None
-    delivered: bool = False
-    """Whether the parent, or who asked instead of the parent, has been given the report."""
-    reads_before: Reads = field(default_factory=Reads)
-    """What the runs of its chain before this one have looked at."""
-    for_caller: bool = False
-    """Whether a program asked for it and not the parent, which is then not given the report."""
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-    stored: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when its start is stored, could not be, or need not be."""
-    store_error: SidequestError | None = None
-    """Why its start is not stored; it does not run then."""
-    job: asyncio.Task[None] | None = None
-    end_of_overdue: asyncio.Task[None] | None = None
-    """Stores the end of a run that did not end by itself."""
-
-    @property
-    def id(self) -> str:
-        """The delegation id, a UUID."""
-        return self.run.plan.delegation_id
-
-    @property
-    def agent(self) -> str:
-        """Id of the subagent."""
-        return self.run.plan.agent
-
-    @property
-    def status(self) -> Status:
-        """Where it stands."""
-        return self.outcome.status if self.outcome else Status.RUNNING
-
-    @property
-    def reads(self) -> Reads:
-        """What its chain has looked at; nothing is known of one that is not loaded yet."""
-        return self.reads_before.plus(self.run.progress.reads)
-
-    @property
-    def model(self) -> str:
-        """Key of the model that runs, or ran last."""
-        return self.run.model_key
 
 
 @dataclass
@@ -199,11 +91,10 @@ class Delegations:
     grace_s: float = STOP_GRACE_S
     """How many seconds a run may go on after its wall time is over."""
     now_ms: Callable[[], int] = field(default=lambda: time.time_ns() // 1_000_000)
-    begun: int = field(default=0, init=False)
-    """How many were started, in earlier processes too."""
     unstored_end: SidequestError | None = field(default=None, init=False)
     """Why the end of a delegation cannot be stored, ever; None when all of them are or will be."""
-    _records: dict[str, DelegationRecord] = field(default_factory=dict, init=False)
+    records: Records = field(default_factory=Records, init=False)
+    """Those that are remembered."""
 
     def start(
         self,
@@ -220,11 +111,9 @@ class Delegations:
         Raises:
             SidequestError: what is wrong and what can be done; nothing was started.
         """
-        checked = self.check(request)
-        plan = self._plan(checked, request, parent)
-        if plan.context_mode is ContextMode.FORK and checked.earlier is None and prefix is not None:
-            plan = self._under_prefix(plan, checked.definition, checked.task, prefix)
-        return self._launch(plan, request, checked)
+        planner = self._planner
+        checked = planner.check(request)
+        return self._launch(planner.plan(checked, parent, prefix), request, checked)
 
     def check(self, request: StartRequest) -> Checked:
         """Return what `request` leads to, and start nothing. The order is that of specification 3.3.
@@ -232,198 +121,7 @@ class Delegations:
         Raises:
             SidequestError: what is wrong and what can be done.
         """
-        definition = self.catalog.require(request.agent)
-        if request.resume and (request.model or request.context):
-            which = "model" if request.model else "context"
-            raise _refused(f"{which} cannot be given together with resume.", f"Leave {which} out.")
-        enclosed = bool(request.attachments or request.snippets)
-        if request.resume and enclosed:
-            raise _refused(
-                "attachments and snippets cannot be given together with resume.",
-                "Leave them out; name in the task what the subagent should read.",
-            )
-        task = request.task.strip()
-        if not task:
-            raise _refused("The task is empty.", "Write the task the subagent should do, self-contained.")
-        before = self._latest(request.resume) if request.resume else None
-        recorded = self.models.recorded(before.model, definition) if before else None
-        choice = recorded or self.models.choose(definition, request.model)
-        names = definition.granted_tools(self.toolbox.names)
-        if not names:
-            raise _no_tools(definition, self.toolbox)
-        running = len(self.running())
-        if running >= self.max_running:
-            raise SidequestError(
-                ErrorCode.AGENT_BUSY,
-                f"{running} delegations are running, which is the limit.",
-                "Wait for one with TaskWait or stop one with TaskStop, then try again.",
-                retriable=True,
-                running=running,
-            )
-        if self.begun >= self.max_total:
-            raise SidequestError(
-                ErrorCode.AGENT_BUSY,
-                f"This session has started {self.begun} delegations, which is all it may.",
-                "Do the rest without delegating, or ask the user to raise max_total.",
-                total=self.begun,
-            )
-        earlier = self._resumable(request.resume, definition) if request.resume else None
-        if earlier is not None:
-            self._require_nothing_gained(earlier, definition)
-        mode = resolve_context_mode(
-            spawn=request.context,
-            definition=definition.context,
-            session=self.default_context,
-            allowed=definition.allowed_contexts,
-            agent=definition.name,
-        )
-        if earlier is not None:
-            mode = earlier.run.plan.context_mode
-        elif enclosed and mode is ContextMode.FORK:
-            raise _refused(
-                "attachments and snippets cannot be given together with context fork, which sees the whole "
-                "conversation.",
-                "Leave them out, or give context independent.",
-            )
-        brief = with_enclosures(task, request.attachments, request.snippets)
-        return Checked(definition, task, brief, choice, names, mode, earlier)
-
-    def _plan(self, checked: Checked, request: StartRequest, parent: Sequence[ModelMessage]) -> Plan:
-        delegation_id = str(uuid.uuid4())
-        definition, names, choice = checked.definition, checked.names, checked.choice
-        task, earlier, mode = checked.task, checked.earlier, checked.context_mode
-        workspace = self.toolbox.workspace
-        scratch = str(workspace.scratch) if workspace and workspace.scratch else None
-        instructions = delegate_instructions(
-            definition, names, scratch=scratch, project_instructions=self.project_instructions
-        )
-        brief, history, lost = checked.brief, list[ModelMessage](), False
-        if earlier is not None:
-            history = self._seed(earlier, task, instructions, choice, definition)
-            already_lost = earlier.outcome is not None and earlier.outcome.degraded
-            lost = already_lost or amount_of_work(history) < amount_of_work(earlier.run.messages)
-        elif mode is ContextMode.FORK:
-            brief = FORK_WRAPPER.format(name=definition.name, role=definition.description, task=task)
-            history = snapshot(parent, same_model=self.models.is_session_model(choice.model.key))
-        return Plan(
-            delegation_id=delegation_id,
-            agent=definition.name,
-            brief=brief,
-            instructions=instructions,
-            model=choice.model,
-            toolset=self._toolset(definition, names, delegation_id, earlier),
-            tool_names=names,
-            context_mode=mode,
-            history=history,
-            history_lost=lost,
-            alternatives=choice.alternatives,
-            cap=definition.max_tokens,
-            limits=Limits(definition.max_turns, definition.max_seconds, definition.max_cost_usd),
-            gate=self._gate(definition),
-            spill=workspace.spill if workspace else None,
-            patterns=self.patterns,
-        )
-
-    def _under_prefix(self, plan: Plan, definition: SubagentDefinition, task: str, prefix: Prefix) -> Plan:
-        """Return the plan of a fork that begins as its parent does; another model has no cache to keep."""
-        if not self.models.is_session_model(plan.model.key) or not prefix.covers(plan.tool_names):
-            return plan
-        extra = {"recall"} if self.journal is not None else set[str]()
-        granted = frozenset(plan.tool_names) | (extra & {tool.name for tool in prefix.tools})
-        role = FORK_RULES.format(
-            instructions=delegate_instructions(definition, plan.tool_names), tools=", ".join(plan.tool_names)
-        )
-        return replace(
-            plan,
-            brief=FORK_WRAPPER.format(name=definition.name, role=role, task=task),
-            instructions=prefix.instructions,
-            toolset=PrefixToolset(plan.toolset, prefix),
-            granted_only=GrantedOnly(granted),
-        )
-
-    def _gate(self, definition: SubagentDefinition) -> PermissionGate | None:
-        if self.rights is None:
-            return None
-        return PermissionGate(self.rights, ("parent", definition.name), _mode_of(definition))
-
-    def _toolset(
-        self,
-        definition: SubagentDefinition,
-        names: tuple[str, ...],
-        delegation_id: str,
-        earlier: DelegationRecord | None,
-    ) -> AbstractToolset[Any]:
-        """Return the granted tools, and recall over the chain's own rows where those are stored."""
-        granted = self.toolbox.toolset(names)
-        if self.journal is None or any(denies(denial, "recall") for denial in definition.disallowed_tools):
-            return granted
-        chain = [r.id for r in self.all() if r.chain == earlier.chain] if earlier else []
-        recall = Recall(self.journal.store, self.journal.session_id, [*chain, delegation_id])
-        return CombinedToolset([granted, recall.toolset()])
-
-    def _seed(
-        self,
-        earlier: DelegationRecord,
-        task: str,
-        instructions: str,
-        choice: Choice,
-        definition: SubagentDefinition,
-    ) -> list[ModelMessage]:
-        """Seed a resumed run so that it starts below the limit, the new instruction included (8.8)."""
-        budget = choice.model.budget(definition.max_tokens)
-        names = definition.granted_tools(self.toolbox.names)
-        overhead = max(earlier.run.overhead, estimate_text(instructions) + self._tool_tokens(names))
-        limit = budget.hard_limit - overhead - estimate_message(brief_request(task))
-        return seed(earlier.original_task, earlier.run.messages, limit=max(1, limit))
-
-    def _tool_tokens(self, names: Sequence[str]) -> int:
-        """Return the tokens of the schemas a delegate with these tools is sent: a past run did not say."""
-        tools = dict(self.toolbox.extra.tools) if self.toolbox.extra is not None else {}
-        if self.toolbox.workspace is not None:
-            tools |= self.toolbox.workspace.toolset(names).tools
-        offered = [tool for name, tool in tools.items() if name in names]
-        if self.journal is not None:
-            offered += Recall(self.journal.store, self.journal.session_id).toolset().tools.values()
-        return sum(
-            estimate_text(f"{t.name}{t.description or ''}{compact_json(t.function_schema.json_schema)}")
-            for t in offered
-        )
-
-    def _resumable(self, delegation_id: str, definition: SubagentDefinition) -> DelegationRecord:
-        record = self._latest(delegation_id)
-        kept = self.resumable()
-        known = [r.id for r in kept]
-        usable = f"Use one of: {', '.join(known)}, or leave resume out." if known else "Leave resume out."
-        if record is None:
-            raise _refused(f"There is no delegation {delegation_id} to resume.", usable)
-        if record.agent != definition.name:
-            raise _refused(
-                f"Delegation {delegation_id} belongs to {record.agent}.",
-                f"Resume it with agent {record.agent}, or leave resume out.",
-            )
-        if record.status is Status.RUNNING:
-            raise _refused(
-                f"Delegation {delegation_id} is still running.", "Call TaskWait for it first, then resume it."
-            )
-        if record.status not in RESUMABLE:
-            raise _refused(f"Delegation {delegation_id} was {record.status} and cannot be resumed.", usable)
-        if isinstance(record.run, PastRun) and record.run.damage is not None:
-            damage = record.run.damage
-            raise SidequestError(
-                ErrorCode.STORE_DAMAGED,
-                f"Delegation {delegation_id} cannot be gone on with: {damage.cause}",
-                "Delegate the work anew, with resume left out.",
-            )
-        if not self._has_work(record):
-            raise _refused(f"Delegation {delegation_id} did nothing that could be gone on with.", usable)
-        if record.reads.lines > MAX_READ_LINES:
-            raise _refused(
-                f"Delegation {delegation_id} has read {record.reads.lines} lines, too many to go on with.",
-                usable,
-            )
-        if record not in kept:
-            raise _refused(f"Delegation {delegation_id} is no longer kept for resuming.", usable)
-        return record
+        return self._planner.check(request)
 
     def require_nothing_gained(self, delegation_id: str) -> None:
         """Refuse a chain whose definition allows more than when it ran last: a resume grants nothing new.
@@ -432,34 +130,23 @@ class Delegations:
             SidequestError: `SUBAGENT_INVALID` with what was gained; `SUBAGENT_UNKNOWN` when the definition
                 is gone.
         """
-        record = self._latest(delegation_id)
-        if record is not None:
-            self._require_nothing_gained(record, self.catalog.require(record.agent))
+        self._planner.require_nothing_gained(delegation_id)
 
-    def _require_nothing_gained(self, earlier: DelegationRecord, definition: SubagentDefinition) -> None:
-        then = earlier.run.plan
-        offered = self.toolbox.names
-        before = then.granted(offered) if isinstance(then, PastPlan) else then.tool_names
-        gained = [name for name in definition.granted_tools(offered) if name not in before]
-        if gained:
-            raise _refused(
-                f"{definition.name} was given more tools since that delegation ran: {', '.join(gained)}.",
-                "Take them away again, or delegate the work anew, with resume left out.",
-            )
-        if self.rights is None:
-            return
-        if isinstance(then, PastPlan):
-            mode_then = then.mode
-        else:
-            mode_then = then.gate.definition_mode if then.gate is not None else None
-        was = effective_mode(self.rights.mode, mode_then)
-        now = effective_mode(self.rights.mode, _mode_of(definition))
-        if effective_mode(was, now) is not now:
-            raise _refused(
-                f"{definition.name} may do more without asking since that delegation ran: permission was "
-                f"{was}, and is {now}.",
-                "Set it back, or delegate the work anew, with resume left out.",
-            )
+    @property
+    def _planner(self) -> Planner:
+        return Planner(
+            self.catalog,
+            self.models,
+            self.toolbox,
+            self.records,
+            self.max_running,
+            self.max_total,
+            self.project_instructions,
+            self.default_context,
+            self.patterns,
+            self.rights,
+            self.journal,
+        )
 
     def _launch(self, plan: Plan, request: StartRequest, checked: Checked) -> DelegationRecord:
         task, earlier = checked.task, checked.earlier
@@ -490,9 +177,7 @@ class Delegations:
             tool_call_id=request.tool_call_id,
             reads_before=earlier.reads if earlier else Reads(),
         )
-        self._records[record.id] = record
-        self.begun += 1
-        self._forget_oldest()
+        self.records.add(record)
         self.log.emit(
             DelegationStarted(
                 record.id,
@@ -592,7 +277,7 @@ class Delegations:
         """Take over delegations that an earlier process stored; those it left running are interrupted."""
         chains = {row.id: row.brief for row in rows}
         oldest = len(rows) - MAX_RETAINED
-        self.begun = max(self.begun, len(rows))
+        self.records.begun = max(self.records.begun, len(rows))
         for number, row in enumerate(rows):
             if number < oldest and (row.delivered or row.status is Status.STOPPED):
                 continue
@@ -610,11 +295,11 @@ class Delegations:
                 delivered=row.delivered,
             )
             record.settled.set()
-            self._records[record.id] = record
+            self.records.restore(record)
 
     def let_go(self) -> None:
         """Forget what ended before the session was stored: no row knows it, so none can go on with it."""
-        self._records.clear()
+        self.records.clear()
 
     async def prepare(self, delegation_id: str) -> None:
         """Load the messages of a delegation of an earlier process, before it is resumed.
@@ -624,7 +309,7 @@ class Delegations:
         Raises:
             SidequestError: the store failed.
         """
-        record = self._latest(delegation_id)
+        record = self.records.latest(delegation_id)
         if record is None or not isinstance(record.run, PastRun) or record.run.loaded:
             return
         if self.load_history is not None:
@@ -638,42 +323,6 @@ class Delegations:
                 record.run.messages, record.run.given = [*history.given, *history.own], len(history.given)
                 record.run.progress.reads = Reads(files_of(history.own), history.lines_read)
         record.run.loaded = True
-
-    def _latest(self, delegation_id: str) -> DelegationRecord | None:
-        """Return the newest delegation of the chain that `delegation_id` belongs to."""
-        record = self._records.get(delegation_id)
-        if record is None:
-            return None
-        return [other for other in self.all() if other.chain == record.chain][-1]
-
-    def resumable(self) -> list[DelegationRecord]:
-        """Return the newest delegation of each chain that can be gone on with, newest use first.
-
-        Two chains for each subagent, and none that has read more than 50,000 lines (specification 3.11).
-        """
-        newest = {record.chain: record for record in self.all()}
-        usable = [
-            record
-            for record in newest.values()
-            if record.status in RESUMABLE and self._has_work(record) and record.reads.lines <= MAX_READ_LINES
-        ]
-        usable.sort(key=lambda record: record.completed_at_ms or 0, reverse=True)
-        kept: list[DelegationRecord] = []
-        for record in usable:
-            if sum(other.agent == record.agent for other in kept) < MAX_CHAINS_PER_AGENT:
-                kept.append(record)
-        return kept
-
-    def _has_work(self, record: DelegationRecord) -> bool:
-        """Say whether anything was done in the chain that `record` is the newest of."""
-        if isinstance(record.run, PastRun) and not record.run.loaded:
-            return any(r.run.progress.turns > 0 for r in self._records.values() if r.chain == record.chain)
-        given = record.run.given if isinstance(record.run, PastRun) else 0
-        return any(isinstance(message, ModelResponse) for message in record.run.messages[given:])
-
-    def chains_block(self) -> str:
-        """Return what the parent's prompt says about delegations that can be resumed."""
-        return chains_block([ChainLine(r.agent, r.id, r.task, r.reads.files) for r in self.resumable()])
 
     def _ensure_settled(self, record: DelegationRecord) -> Outcome | None:
         """Settle a delegation whose run could not say how it ended: it can never stay running.
@@ -704,32 +353,6 @@ class Delegations:
         record.stored.set()
         record.settled.set()
         self.log.emit(DelegationSettled(record.id, outcome))
-
-    def _forget_oldest(self) -> None:
-        unread = {record.id for record in self.undelivered()}
-        settled = [r for r in self._records.values() if r.outcome is not None and r.id not in unread]
-        for record in settled[: max(0, len(settled) - MAX_RETAINED)]:
-            del self._records[record.id]
-
-    def get(self, delegation_id: str) -> DelegationRecord | None:
-        """Return the delegation with that id, or None."""
-        return self._records.get(delegation_id)
-
-    def all(self) -> list[DelegationRecord]:
-        """Return every delegation that is remembered, oldest first."""
-        return sorted(self._records.values(), key=lambda record: record.started_at_ms)
-
-    def running(self) -> list[DelegationRecord]:
-        """Return those that run now, oldest first."""
-        return [record for record in self.all() if record.outcome is None]
-
-    def undelivered(self) -> list[DelegationRecord]:
-        """Return those whose report the parent has not seen and should: settled by themselves.
-
-        One that was interrupted and then resumed has nothing more to say.
-        """
-        unread = [r for r in self.all() if r.outcome and not r.delivered and r.status is not Status.STOPPED]
-        return [r for r in unread if r.status is not Status.INTERRUPTED or self._latest(r.id) is r]
 
     async def wait(
         self,
@@ -768,7 +391,7 @@ class Delegations:
         One that swallows its cancellation is settled as stopped after `grace_s` seconds: nobody waits for it
         without an end.
         """
-        chosen = [r for r in (self.running() if records is None else records) if r.outcome is None]
+        chosen = [r for r in (self.records.running() if records is None else records) if r.outcome is None]
         for record in chosen:
             record.run.request_stop()
         await asyncio.sleep(0)  # one that has not begun could not say how it ended
@@ -785,25 +408,3 @@ class Delegations:
             if ended is not None:
                 await self._store_end(record, ended)
         return chosen
-
-
-def _mode_of(definition: SubagentDefinition) -> Mode | None:
-    """Return how the definition has actions approved, None as the session does it."""
-    own = definition.permission
-    return None if own is Permission.INHERIT else Mode(own.value)
-
-
-def _refused(cause: str, remedy: str) -> SidequestError:
-    return SidequestError(ErrorCode.SUBAGENT_INVALID, cause, remedy)
-
-
-def _no_tools(definition: SubagentDefinition, toolbox: Toolbox) -> SidequestError:
-    offered = ", ".join(toolbox.names) or "none"
-    return SidequestError(
-        ErrorCode.SUBAGENT_INVALID,
-        f"{definition.name} has no usable tool here: it names {definition.tools_label}, "
-        f"the session offers {offered}.",
-        "Delegate to another subagent, or change the tools of the definition."
-        if toolbox.names
-        else "Give the session a workspace: pip install 'sidequest[app]' brings the file and shell tools.",
-    )

@@ -49,16 +49,18 @@ from sidequest.core.transcript import reports_in, snapshot
 from sidequest.models.registry import ModelRegistry
 from sidequest.runtime.attempts import Attempts, ResolvedModel, RunFailed
 from sidequest.runtime.delegation import OUTPUT_RETRIES, TOOL_RETRIES
-from sidequest.runtime.delegations import MAX_RUNNING, MAX_TOTAL, DelegationRecord, Delegations, StartRequest
+from sidequest.runtime.delegations import MAX_RUNNING, MAX_TOTAL, Delegations
 from sidequest.runtime.hold import Hold
 from sidequest.runtime.journal import Journal, LaneJournal, new_id
 from sidequest.runtime.limits import Account, Limits, LimitWatch
 from sidequest.runtime.model_choice import RegistryModels
 from sidequest.runtime.past import past_outcome
 from sidequest.runtime.permissions import PermissionGate, Rights
+from sidequest.runtime.planning import StartRequest
 from sidequest.runtime.prompts import load_project_instructions, parent_instructions
 from sidequest.runtime.recall import Recall
 from sidequest.runtime.recorder import RunRecorder
+from sidequest.runtime.records import DelegationRecord
 from sidequest.runtime.reminders import NEW_CONTEXT_DESCRIPTION, NEW_CONTEXT_REPLY, WindowState
 from sidequest.runtime.sandbox import Sandbox
 from sidequest.runtime.spawning import spawn
@@ -256,7 +258,7 @@ class Session:
             SidequestError: `SESSION_UNKNOWN`; `AGENT_BUSY` when another process works on it, with its name,
                 or when a turn runs; what the store raises.
         """
-        if self._job is not None or self.delegations.running():
+        if self._job is not None or self.delegations.records.running():
             raise SidequestError(ErrorCode.AGENT_BUSY, "This session is working.", "Attach it between turns.")
         held, stored = self.messages, True
         if session_id is not None:
@@ -284,7 +286,7 @@ class Session:
         self._window.recall = True
         self.delegations.journal = self._journal
         self.delegations.load_history = partial(chain_history, store, self.id)
-        for record in self.delegations.resumable():
+        for record in self.delegations.records.resumable():
             await self.delegations.prepare(record.id)
 
     async def _load(self, store: Store, lane: LaneJournal) -> list[DelegationRow]:
@@ -378,8 +380,8 @@ class Session:
 
     async def _turn(self, text: str) -> TurnResult:
         started = time.monotonic()
-        before = {record.id for record in self.delegations.all()}
-        delivered = {record.id for record in self.delegations.all() if record.delivered}
+        before = {record.id for record in self.delegations.records.all()}
+        delivered = {record.id for record in self.delegations.records.all() if record.delivered}
         attempts = self._attempts()
         failure: Failure | None = None
         reason, answer = StopReason.STOP, ""
@@ -438,14 +440,16 @@ class Session:
             compactions=totals.compactions,
             degradations=totals.degradations,
             delegations=tuple(
-                r.outcome for r in self.delegations.all() if r.outcome is not None and r.id not in before
+                r.outcome
+                for r in self.delegations.records.all()
+                if r.outcome is not None and r.id not in before
             ),
         )
 
     def _take_back_lost(self, delivered: Collection[str]) -> None:
         """Let reports be delivered again that went down with the round in which the parent was given them."""
         kept = reports_in(self.messages)
-        for record in self.delegations.all():
+        for record in self.delegations.records.all():
             if record.delivered and record.id not in delivered and record.id not in kept:
                 record.delivered = record.store_error is not None or record.for_caller
 

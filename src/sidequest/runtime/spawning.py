@@ -10,9 +10,11 @@ from pydantic_ai.messages import ModelMessage
 from sidequest.core.enclosures import Attachment
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.runtime.attachments import read_attachments
-from sidequest.runtime.delegations import DelegationRecord, Delegations, StartRequest
+from sidequest.runtime.delegations import Delegations
 from sidequest.runtime.permissions import PermissionGate
+from sidequest.runtime.planning import StartRequest
 from sidequest.runtime.prefix import Prefix
+from sidequest.runtime.records import DelegationRecord
 
 
 async def spawn(

@@ -8,7 +8,8 @@ from sidequest.core.enclosures import MAX_ENCLOSED_CHARS, MAX_ENCLOSURES
 from sidequest.core.frames import framed, neutralised
 from sidequest.core.outcome import REPORT_LIMIT_CHARS, Outcome, Status, bound_text, report_text
 from sidequest.core.tokens import CHARS_PER_TOKEN
-from sidequest.runtime.delegations import MAX_RUNNING, DelegationRecord
+from sidequest.runtime.delegations import MAX_RUNNING
+from sidequest.runtime.records import DelegationRecord
 from sidequest.subagents.definition import SubagentDefinition
 
 MIN_BLOCK_CHARS = 600

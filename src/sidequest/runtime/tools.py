@@ -23,10 +23,12 @@ from sidequest.core.outcome import report_text
 from sidequest.core.permissions import Mode
 from sidequest.core.transcript import marked
 from sidequest.models.registry import ModelRegistry
-from sidequest.runtime.delegations import MAX_RUNNING, DelegationRecord, Delegations, StartRequest
+from sidequest.runtime.delegations import MAX_RUNNING, Delegations
 from sidequest.runtime.model_choice import InheritedModel, ModelChooser, RegistryModels
 from sidequest.runtime.permissions import Rights
+from sidequest.runtime.planning import StartRequest
 from sidequest.runtime.prefix import prefix_of
+from sidequest.runtime.records import DelegationRecord
 from sidequest.runtime.spawning import spawn
 from sidequest.runtime.tool_texts import (
     NOTE_RESERVE_CHARS,
@@ -178,9 +180,9 @@ class DelegationTools:
         """
         registry = self._registry(ctx)
         asked = list(dict.fromkeys(delegationIds or []))
-        known = [record for item in asked if (record := registry.get(item)) is not None]
-        unknown = [item for item in asked if registry.get(item) is None]
-        targets = known if asked else registry.running() or registry.undelivered()
+        known = [record for item in asked if (record := registry.records.get(item)) is not None]
+        unknown = [item for item in asked if registry.records.get(item) is None]
+        targets = known if asked else registry.records.running() or registry.records.undelivered()
         if not targets:
             text = (
                 f"No delegation has one of these ids: {', '.join(unknown)}. Call TaskList to see them."
@@ -219,8 +221,8 @@ class DelegationTools:
     async def list_all(self, ctx: RunContext[Any]) -> ToolReturn[str]:
         """List."""
         registry = self._registry(ctx)
-        records, now = registry.all(), registry.clock()
-        resumable = {record.id for record in registry.resumable()}
+        records, now = registry.records.all(), registry.clock()
+        resumable = {record.id for record in registry.records.resumable()}
         lines = [heartbeat(r, now) + (", can be resumed" if r.id in resumable else "") for r in records]
         text = "\n".join(lines) or "There are no delegations."
         return ToolReturn(text, metadata={"delegations": [_details(record) for record in records]})
@@ -236,7 +238,7 @@ class DelegationTools:
             delegationIds: Which ones; all that run when left out.
         """
         registry = self._registry(ctx)
-        chosen = None if not delegationIds else [r for i in delegationIds if (r := registry.get(i))]
+        chosen = None if not delegationIds else [r for i in delegationIds if (r := registry.records.get(i))]
         stopped = await registry.stop(chosen)
         count = len(stopped)
         text = f"Stopped {count} delegation{'s' if count != 1 else ''}."
@@ -342,7 +344,7 @@ class Delegation(AbstractCapability[AgentDepsT]):
         """Return what the parent is told about delegations that can be resumed, if there are any."""
 
         def instructions(ctx: RunContext[AgentDepsT]) -> str:
-            return self.delegations.chains_block() if self.delegations is not None else ""
+            return self.delegations.records.chains_block() if self.delegations is not None else ""
 
         return instructions
 
@@ -389,8 +391,8 @@ class Delegation(AbstractCapability[AgentDepsT]):
             return result
         if isinstance(getattr(result.data, "output", None), DeferredToolRequests):
             return result  # the run pauses for its caller; it goes on later with its own history
-        await registry.wait(registry.running())
-        unread = registry.undelivered()
+        await registry.wait(registry.records.running())
+        unread = registry.records.undelivered()
         if unread:
             limit = _room_for_reports(ctx)
             room = limit - len(DELIVERY_NOTE) - NOTE_RESERVE_CHARS - 2

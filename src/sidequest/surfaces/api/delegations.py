@@ -51,7 +51,7 @@ def delegations_router(application: Application) -> APIRouter:
         listed = await listed_session(application, session_id)
         live = application.live.get(session_id)
         # One that has just begun may not be stored yet.
-        if live is None or live.session.delegations.get(delegation_id) is None:
+        if live is None or live.session.delegations.records.get(delegation_id) is None:
             await application.store.delegations.get(session_id, delegation_id)
         require_here(listed)
         await application.live.stop(session_id, delegation_id)

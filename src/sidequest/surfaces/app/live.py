@@ -230,7 +230,7 @@ class LiveSessions:
             return
         if delegation_id is None:
             await live.session.stop()
-        elif (record := live.session.delegations.get(delegation_id)) is not None:
+        elif (record := live.session.delegations.records.get(delegation_id)) is not None:
             await live.session.delegations.stop([record])
 
     def questions(self) -> list[tuple[Live, Questions]]:
