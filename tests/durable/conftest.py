@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sidequest.store import Store
-from tests.durable.desk import LOCK_WAIT_MS, Room
+from tests.durable.desk import PATIENCE_MS, Room
 from tests.store.builders import open_and_close
 from tests.store.postgres import Server
 
@@ -42,7 +42,7 @@ def shared_store(request: pytest.FixtureRequest) -> Iterator[tuple[str, asyncio.
         server: Server = request.getfixturevalue("postgres")
         url = server.make_database()
     with asyncio.Runner() as runner:
-        store = runner.run(Store.open(url, env={}, lock_wait_ms=LOCK_WAIT_MS))
+        store = runner.run(Store.open(url, env={}, lock_wait_ms=PATIENCE_MS))
         yield url, runner, store
         runner.run(store.close())
 

@@ -29,6 +29,8 @@ from tests.durable.watched import WatchedStore
 from tests.support.sessions import session
 
 LOCK_WAIT_MS = 100
+"""How long a store of its own waits for one that locks it, in ms; the shared one waits for what is slow."""
+PATIENCE_MS = 30_000
 
 
 def in_a_loop(case: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -160,7 +162,7 @@ class Room:
     @asynccontextmanager
     async def another_store(self) -> AsyncIterator[WatchedStore]:
         """Open the store as a process of its own does."""
-        async with await Store.open(self.url, env={}, lock_wait_ms=LOCK_WAIT_MS) as store:
+        async with await Store.open(self.url, env={}, lock_wait_ms=PATIENCE_MS) as store:
             yield WatchedStore(store)
 
     @asynccontextmanager

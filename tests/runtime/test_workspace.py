@@ -194,10 +194,10 @@ class TestBash:
 
     def test_a_timeout_kills_everything_that_was_started(self, workspace: Workspace) -> None:
         started = time.monotonic()
-        message = failed(workspace.bash("echo begun; sleep 30 & echo $! > child; sleep 30", timeout=0.1))
+        message = failed(workspace.bash("echo begun; sleep 30 & echo $! > child; sleep 30", timeout=1))
         assert time.monotonic() - started < 25
         assert message.startswith("begun")
-        assert "killed after 0.1 seconds" in message
+        assert "killed after 1 seconds" in message
         child = int((workspace.root / "child").read_text())
         assert ends(child)
 
