@@ -191,11 +191,11 @@ def test_when_the_last_surface_leaves_what_waits_is_denied_soon() -> None:
 
 def test_a_surface_that_comes_in_time_may_take_its_time() -> None:
     async def case() -> None:
-        questions = Questions(no_surface_wait_s=0.02)
+        questions = Questions(no_surface_wait_s=0.3)
         asked = asyncio.create_task(questions.ask(("parent",), BASH, {}, "why"))
         await waiting(questions, 1)
         questions.surface(lambda: None)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.4)
         assert questions.head is not None
         questions.answer(questions.head.id, Answer(True))
         assert (await asked).allowed
