@@ -58,7 +58,7 @@ class WatchedStore:
         event = asyncio.Event()
         self._awaited.append((name, times, event))
         if self.calls.count(name) < times:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await event.wait()
 
     def break_at(self, *names: str, code: ErrorCode = ErrorCode.STORE_FULL) -> None:

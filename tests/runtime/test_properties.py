@@ -127,7 +127,7 @@ class World:
         run.attempts.guard.on_measured = told
 
         async def bounded() -> Outcome:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 return await run.run()
 
         return asyncio.run(bounded())

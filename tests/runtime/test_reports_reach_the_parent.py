@@ -112,11 +112,13 @@ class TestForgetting:
 
 class TestTime:
     def test_a_tool_that_swallows_the_end_of_the_time_holds_nobody_up(self) -> None:
+        released = asyncio.Event()
+
         async def stubborn(key: str) -> str:
             """Look."""
-            for _ in range(40):
+            while not released.is_set():
                 try:
-                    await asyncio.sleep(0.05)
+                    await released.wait()
                 except asyncio.CancelledError:
                     continue
             return key
@@ -124,12 +126,13 @@ class TestTime:
         async def case() -> Outcome:
             team = Team(
                 ScriptedModel(calling(("stubborn", {"key": "a"}), text="So far."), "Done.", repeat=True),
-                [worker(max_seconds=0.1, tools=("stubborn",))],
+                [worker(max_seconds=0.5, tools=("stubborn",))],
                 tools=[stubborn],
                 options={"grace_s": 0.05},
             )
             record = team.start()
-            await asyncio.wait_for(record.settled.wait(), 1)
+            await asyncio.wait_for(record.settled.wait(), 60)
+            released.set()
             assert record.outcome is not None
             if record.job is not None:
                 record.job.cancel()

@@ -250,7 +250,7 @@ class TestToolset:
 
 def ends(pid: int) -> bool:
     """Whether the process is gone, at once or in a moment: a signal is not delivered synchronously."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.005)
     return not is_running(pid)

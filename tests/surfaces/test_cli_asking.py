@@ -259,7 +259,7 @@ class Terminal:
         except OSError:  # Linux says so when the last writer has left
             pass
         os.close(self.master)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
 
 @pytest.mark.slow

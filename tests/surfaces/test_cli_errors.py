@@ -99,7 +99,7 @@ def test_an_output_that_nobody_reads_ends_a_command_quietly(
     )
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert (process.stderr.read(), process.wait(timeout=20)) == ("", 1)
+    assert (process.stderr.read(), process.wait(timeout=60)) == ("", 1)
     process.stderr.close()
 
 

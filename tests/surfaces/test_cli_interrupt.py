@@ -63,7 +63,7 @@ def test_the_first_ctrl_c_shows_the_partial_work(home: Path, tree: Path, command
         process = start("-m", "sidequest", *command)
         provider.arrived_blocking(2, timeout=50)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         never.open()
     said = "" if command[0] == "run" else "explorer was stopped after 2 turns.\n\nLast output:\n"
     assert (process.returncode, out) == (130, f"{said}Half of it.\n")
@@ -82,5 +82,5 @@ def test_the_second_ctrl_c_does_not_wait_and_leaves_no_scratch_folder(tmp_path: 
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "stopping\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=60)
     assert (process.returncode, err, scratch.exists()) == (130, "", False)

@@ -40,7 +40,7 @@ class Session:
         self.sent = b""
 
     def wait_for(self, text: bytes) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while text not in self.sent:
             assert select.select([self.master], [], [], max(0, deadline - time.monotonic()))[0], self.sent
             self.sent += os.read(self.master, 65536)
@@ -52,7 +52,7 @@ class Session:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(60)
         os.close(self.slave)
         os.close(self.master)
 
@@ -69,7 +69,7 @@ def asking() -> Iterator[Session]:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for something another process does."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -87,7 +87,7 @@ def test_a_signal_that_ends_the_process_leaves_the_terminal_as_it_was(
     asking: Session, number: signal.Signals
 ) -> None:
     asking.process.send_signal(number)
-    assert asking.process.wait(20) == -number, "the signal does what it always does"
+    assert asking.process.wait(60) == -number, "the signal does what it always does"
     assert not asking.in_key_mode
 
 

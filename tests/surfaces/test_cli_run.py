@@ -170,7 +170,7 @@ class TestJson:
             assert process.stdout is not None
             first = process.stdout.readline()
             process.stdout.close()
-            assert process.wait(timeout=20) == 1
+            assert process.wait(timeout=60) == 1
         assert "Traceback" not in first
 
 

@@ -37,7 +37,7 @@ def on_terminal(*arguments: str, **env: str) -> str:
         pass
     finally:
         os.close(master)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
     return sent.decode()
 
 

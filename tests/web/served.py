@@ -72,7 +72,7 @@ def serve(root: Path, home: Path, *arguments: str, env: Mapping[str, str] = {}) 
             yield Served(_link(process.stdout, log), home, root, process)
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=60)
 
 
 def _link(output: IO[str] | None, log: Path) -> str:

@@ -93,7 +93,7 @@ def test_ctrl_c_stops_what_runs_stores_its_end_and_leaves_nothing_behind(
         with client.stream("GET", f"/api/sessions/{key}/events/stream") as events:
             next(line for line in events.iter_lines() if "delegation_started" in line)
             server.process.send_signal(ending)
-            assert server.process.wait(timeout=20) == 0
+            assert server.process.wait(timeout=60) == 0
     with sqlite3.connect(tmp_path / ".local/share/sidequest/sidequest.db") as store:
         assert store.execute("SELECT status FROM delegations").fetchall() == [("stopped",)]
         assert store.execute("SELECT count(*) FROM leases").fetchone() == (0,)
