@@ -6,6 +6,7 @@ import asyncio
 import gc
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,9 @@ def room(folder: Path, shared_store: tuple[str, asyncio.Runner, Store]) -> Room:
 def own_room(folder: Path, tmp_path: Path, empty_store: Path) -> Room:
     """A room with a store of its own, for a test that locks, fills or damages it."""
     return Room(folder, str(shutil.copy(empty_store, tmp_path / "store.db")))
+
+
+@pytest.fixture
+def patient_room(own_room: Room) -> Room:
+    """The same with a store that waits until a lock is gone."""
+    return replace(own_room, lock_wait_ms=PATIENCE_MS)

@@ -29,8 +29,9 @@ from tests.durable.watched import WatchedStore
 from tests.support.sessions import session
 
 LOCK_WAIT_MS = 100
-"""How long a store of its own waits for one that locks it, in ms; the shared one waits for what is slow."""
+"""How long a store waits for a lock that a test holds, in ms."""
 PATIENCE_MS = 30_000
+"""How long it waits where only a slow machine could make it wait."""
 
 
 def in_a_loop(case: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -123,6 +124,8 @@ class Room:
     shared: tuple[asyncio.Runner, Store] | None = None
     damaged: bool = False
     """Whether the test damaged its store, which is then not checked."""
+    lock_wait_ms: int = LOCK_WAIT_MS
+    """How long a store of its own waits for one that locks it."""
     _store: Store | None = field(default=None, init=False)
     _used: list[str] = field(default_factory=list, init=False)
 
@@ -137,7 +140,7 @@ class Room:
         self._store = (
             self.shared[1]
             if self.shared is not None
-            else await Store.open(self.url, env={}, lock_wait_ms=LOCK_WAIT_MS)
+            else await Store.open(self.url, env={}, lock_wait_ms=self.lock_wait_ms)
         )
         return self
 

@@ -141,15 +141,17 @@ class TestLockedDatabase:
                 assert rest == ["user: Go on.", "says: ok"]
 
     @in_a_loop
-    async def test_a_lock_that_passes_is_waited_for(self, own_room: Room) -> None:
-        with closing(sqlite3.connect(own_room.url, isolation_level=None, check_same_thread=False)) as other:
+    async def test_a_lock_that_passes_is_waited_for(self, patient_room: Room) -> None:
+        with closing(
+            sqlite3.connect(patient_room.url, isolation_level=None, check_same_thread=False)
+        ) as other:
 
             def lock(asked: Asked) -> ModelResponse:
                 other.execute("BEGIN IMMEDIATE")
                 asyncio.get_running_loop().call_later(0.05, other.execute, "ROLLBACK")
                 return READ
 
-            async with own_room.desk(ScriptedModel(lock, "ok")) as desk:
+            async with patient_room.desk(ScriptedModel(lock, "ok")) as desk:
                 await desk.prompt("Go.")
                 assert len(await desk.lane()) == 4
 
