@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidequest.subagents.definition import Reader
+from sidequest.subagents.definition import Permission, Reader
 from sidequest.subagents.parse import MAX_DOCUMENT_BYTES, Severity, parse_definition
 from tests.subagents.builders import defined, document, messages, parsed
 
@@ -143,6 +143,28 @@ def test_an_indented_denial_counts():
     assert result.definition is not None
     assert result.definition.granted_tools(["Read", "Bash"]) == ("Read",)
     assert any("taken away all the same" in warning for warning in messages(result))
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("readonly: true", ("Read",)),
+        ("permission: plan", ("Read",)),
+        ("permission: deny", ()),
+        ("permission: auto", ("Read", "Bash")),
+    ],
+)
+def test_an_indented_key_that_takes_away_counts_and_never_widens(line, left):
+    result = parsed("description2: a: b", "tools: Read, Bash", "hooks:", f"  {line}")
+    assert result.definition is not None
+    assert result.definition.granted_tools(["Read", "Bash"]) == left
+    assert result.definition.permission == Permission.INHERIT
+    assert any("taken away all the same" in warning for warning in messages(result))
+
+
+def test_an_indented_permission_does_not_undo_one_that_counts():
+    found = defined("description2: a: b", "permission: accept-edits", "hooks:", "  permission: auto")
+    assert found.permission is Permission.ACCEPT_EDITS
 
 
 def test_a_key_written_twice_in_a_map_takes_away_what_either_takes():

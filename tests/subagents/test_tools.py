@@ -193,6 +193,11 @@ def test_every_way_to_write_a_permission(line, mode):
     assert defined(line).permission is mode
 
 
+@pytest.mark.parametrize("line", ["permission: {read: ask}", "permissions: {ask: [Read, Grep]}"])
+def test_what_cannot_be_asked_for_is_said(line):
+    assert any("cannot be asked for" in warning for warning in messages(parsed(line)))
+
+
 @pytest.mark.parametrize("scope", [Scope.PROJECT, Scope.FOREIGN, Scope.NAMED])
 def test_a_permission_that_widens_counts_for_builtins_and_the_user_only(scope):
     for word in ("auto", "accept-edits", "bypassPermissions"):
@@ -213,6 +218,7 @@ def test_a_permission_that_widens_counts_for_builtins_and_the_user_only(scope):
         "permissions: {deny: [Bash, Edit, Write]}",
         "permission: {'*': deny, read: allow}",
         "permission: [{bash: deny}, 'edit: deny']",
+        "permission: [ask, deny]",
     ],
 )
 def test_permissions_that_take_tools_away(line):

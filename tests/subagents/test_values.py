@@ -168,6 +168,13 @@ def test_a_restriction_nobody_understands_allows_the_narrowest_mode():
     assert defined("allowedContexts:").allowed_contexts == ()
 
 
+def test_of_several_keys_that_restrict_the_modes_all_count():
+    narrow = defined("allowedContexts: [independent, fork]", "allowed_context: independent")
+    assert narrow.allowed_contexts == (ContextMode.INDEPENDENT,)
+    nothing = defined("allowedContexts: fork", "allowed_context: independent")
+    assert nothing.allowed_contexts == (ContextMode.INDEPENDENT,)
+
+
 def test_X1_X2_a_definition_supplies_the_middle_layer_and_the_set():
     found = defined("context: fork", "allowedContexts: fork")
     layers = {"definition": found.context, "allowed": found.allowed_contexts, "agent": found.name}

@@ -37,7 +37,7 @@ _PATH = re.compile(
 _BLOCK_SCALAR = re.compile(r"[|>][-+0-9]{0,2}")
 _TEXT_KEYS = frozenset({Key.NAME, Key.DESCRIPTION, Key.PROMPT})
 _SPOKEN_KEYS = frozenset({Key.DESCRIPTION, Key.PROMPT})
-_NARROWING_KEYS = frozenset({Key.DISALLOWED_TOOLS, Key.PERMISSION, Key.READONLY})
+_NARROWING_KEYS = frozenset({Key.DISALLOWED_TOOLS, Key.PERMISSION, Key.READONLY, Key.ALLOWED_CONTEXTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class Field:
     """Whether the value could not be read; `value` is then the raw text."""
     source: tuple[str, ...] = ()
     """The lines of the file that hold it."""
+    stray: bool = False
+    """Whether it stands inside of another key: it may take away, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +264,11 @@ def _opens(name: str, value: str, before: Sequence[_Chunk]) -> bool:
 def _stray_denial(line: str, number: int, log: Log) -> list[Field]:
     """A denial counts wherever it stands, because leaving it out would widen what the file grants."""
     match = _KEY_LINE.match(line.strip())
-    if not match or key_of(match[1]) is not Key.DISALLOWED_TOOLS:
+    value = _without_comment(match[2]) if match else ""
+    if not match or not value or key_of(match[1]) not in _NARROWING_KEYS:
         return []
     log.warn(f"`{match[1]}` is indented; what it takes away was taken away all the same.", number)
-    return [Field(match[1], _without_comment(match[2]), number)]
+    return [Field(match[1], value, number, stray=True)]
 
 
 def _chunk_field(chunk: _Chunk, log: Log) -> Field:

@@ -37,6 +37,7 @@ _MODES: dict[str, Permission] = {
     for word in line.split()
 }
 _READ_ONLY_MODES = frozenset({"plan", "readonly"})
+_WORDS = frozenset({"deny", *_READ_ONLY_MODES, *_MODES})
 _COVERED = {"edit": ("Edit", "Write"), "patch": ("Edit", "Write"), "bash": ("Bash",)}
 """Permission keys of opencode that cover more than the tool of the same name."""
 
@@ -91,9 +92,12 @@ def read_permission(found: Field, limits: Limits, log: Log) -> None:
 
 
 def _read_permission_list(items: Value, found: Field, limits: Limits, log: Log) -> None:
-    """Read a list of one-line maps; what is no map, such as a list of talents, says nothing about rights."""
+    """Read a list of one-line maps or of words; a talent in it says nothing about rights."""
     for item in items:
         name, colon, verdict = item.partition(":") if isinstance(item, str) else ("", "", "")
+        if name and not colon and plain_key(name) in _WORDS:
+            _read_permission_word(name, found, limits, log)
+            continue
         if isinstance(item, dict) or colon:
             entries: dict[str, Value] = item if isinstance(item, dict) else {name.strip(): verdict.strip()}
             _read_permission_map(entries, found, limits, log)
@@ -152,8 +156,8 @@ def _read_permission_map(entries: dict[str, Value], found: Field, limits: Limits
             limits.deny(tools, found, log)
         elif limits.only is not None:
             limits.only.update(tools)
-        if verdict == "ask" and (is_star(name) or _mutating(tools)):
-            limits.narrow(Permission.ASK)
+        if verdict == "ask":
+            _ask_for(tools, name, found, limits, log)
 
 
 def _mutating(names: Iterable[str]) -> bool:
@@ -169,8 +173,19 @@ def _read_verdict_list(verdict: str, value: Value, found: Field, limits: Limits,
     tools = [canonical_tool(base) or base for name in names if (base := name.partition("(")[0].strip())]
     if verdict == "deny":
         limits.deny(tools, found, log)
-    elif verdict == "ask" and _mutating(tools):
+    elif verdict == "ask" and tools:
+        _ask_for(tools, ", ".join(names), found, limits, log)
+
+
+def _ask_for(tools: Sequence[str], name: str, found: Field, limits: Limits, log: Log) -> None:
+    if is_star(name) or _mutating(tools):
         limits.narrow(Permission.ASK)
+    else:
+        log.warn(
+            f"`{found.name}`: {name} cannot be asked for: what only reads inside the workspace is never "
+            "asked. Deny it to take it away.",
+            found.line,
+        )
 
 
 def _verdict(name: str, value: Value, found: Field, log: Log) -> str:

@@ -52,9 +52,10 @@ def read_rights(fields: Fields, scope: Scope, log: Log) -> Rights:
     for denial in fields.all(Key.DISALLOWED_TOOLS):
         limits.deny(_denied_names(denial, log), denial, log)
     for permission in fields.all(Key.PERMISSION):
+        before = limits.mode
         read_permission(permission, limits, log)
-        if key_of(permission.name) is None and limits.mode in _WIDE:
-            limits.mode = None
+        if (permission.stray or key_of(permission.name) is None) and limits.mode in _WIDE:
+            limits.mode = before
     for flag in fields.all(Key.READONLY):
         limits.read_only |= not is_no(scalar(flag.value) or "yes")
     if limits.only is not None:

@@ -222,11 +222,14 @@ def _mode(name: str, value: Value) -> ContextMode | None:
 
 
 def _allowed(fields: Fields, log: Log) -> tuple[ContextMode, ...]:
-    field = fields.one(Key.ALLOWED_CONTEXTS)
-    if field is None or scalar(field.value) == "" or field.value == []:
-        return ()
-    names, strange = words(field.value)
-    modes = tuple(dict.fromkeys(mode for name in names if (mode := parse_context_mode(name))))
-    if strange or not modes or any(parse_context_mode(name) is None for name in names):
-        log.warn(f"`{field.name}` lists independent and fork; other words were left out.", field.line)
-    return modes or (ContextMode.INDEPENDENT,)
+    """Return what every key that restricts the modes allows, in the order of the first one."""
+    allowed: tuple[ContextMode, ...] | None = None
+    for field in fields.all(Key.ALLOWED_CONTEXTS):
+        if scalar(field.value) == "" or field.value == []:
+            continue
+        names, strange = words(field.value)
+        modes = tuple(dict.fromkeys(mode for name in names if (mode := parse_context_mode(name))))
+        if strange or not modes or any(parse_context_mode(name) is None for name in names):
+            log.warn(f"`{field.name}` lists independent and fork; other words were left out.", field.line)
+        allowed = modes if allowed is None else tuple(mode for mode in allowed if mode in modes)
+    return () if allowed is None else allowed or (ContextMode.INDEPENDENT,)
