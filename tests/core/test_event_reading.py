@@ -88,3 +88,11 @@ def test_a_field_that_an_older_version_did_not_write_has_its_default() -> None:
 def test_an_outcome_without_its_optional_parts_comes_back() -> None:
     plain = Outcome("d", "a", Status.COMPLETED, StopReason.STOP, "r", "m", "independent", 0.0)
     assert outcome_from_dict(outcome_as_dict(plain)) == plain
+
+
+def test_an_outcome_with_a_code_of_a_newer_version_comes_back_as_a_failure() -> None:
+    data = outcome_as_dict(OUTCOME)
+    data["error"] = {"code": "OF_TOMORROW", "message": "New.", "retriable": False}
+    read = outcome_from_dict(data)
+    assert read.failure is not None
+    assert (read.failure.code, read.failure.message) == (ErrorCode.INTERNAL, "New.")

@@ -42,6 +42,14 @@ def test_each_provider_becomes_its_pydantic_ai_model_with_the_window_of_the_bind
 
 
 @pytest.mark.parametrize(
+    "key", ["anthropic/x", "openai/x", "openai-chat/x", "deepseek/x", "openrouter/x/y", "together/x/y"]
+)
+def test_no_client_retries_behind_the_runs_back(key: str):
+    model = registry({key: entry(api_key="fake")}).resolve(key).build()
+    assert model.client.max_retries == 0
+
+
+@pytest.mark.parametrize(
     ("key", "fields", "made"),
     [
         ("ollama/q", {}, ("OpenAIChatModel", "ollama", "http://127.0.0.1:11434/v1/")),

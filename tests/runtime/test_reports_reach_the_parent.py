@@ -220,12 +220,21 @@ class TestEndsOfAnswers:
             ("error", "MALFORMED_FUNCTION_CALL", "MALFORMED_FUNCTION_CALL"),
             (None, "insufficient_system_resource", "insufficient_system_resource"),
             (None, "network_error", "network_error"),
+            (None, "overloaded", "overloaded"),
+            (None, "something nobody knows", "something nobody knows"),
+            (None, "max_length", ""),
         ],
     )
     def test_a_trouble_of_the_provider_is_no_good_end(self, reason: Any, raw: Any, word: str) -> None:
         details = {"finish_reason": raw} if raw else None
         response = ModelResponse(parts=[TextPart("x")], finish_reason=reason, provider_details=details)
         assert broken_off(response) == word
+
+    @pytest.mark.parametrize("raw", ["max_length", "token_limit", "truncated", "MAX_TOKENS"])
+    def test_a_cut_that_only_the_raw_word_tells_of_is_a_cut(self, raw: str) -> None:
+        cut = ModelResponse(parts=[TextPart("Half")], provider_details={"finish_reason": raw})
+        outcome = asyncio.run(Team(ScriptedModel(cut, repeat=True)).outcome())
+        assert (outcome.status, outcome.stop_reason) == (Status.PARTIAL, StopReason.LENGTH)
 
     @pytest.mark.parametrize(("text", "status"), [("Half", Status.PARTIAL), ("", Status.FAILED)])
     def test_an_answer_that_the_provider_broke_off_is_not_a_complete_report(

@@ -63,6 +63,11 @@ class ErrorCode(StrEnum):
     """The question of a permission is not waiting: it was answered, or what asked it has ended."""
 
 
+def code_of(text: str) -> ErrorCode:
+    """Return a stored code; one that this version does not know is INTERNAL, a failure without a remedy."""
+    return ErrorCode(text) if text in set(ErrorCode) else ErrorCode.INTERNAL
+
+
 RETRIABLE: frozenset[ErrorCode] = frozenset(
     {
         ErrorCode.PROVIDER_RATE_LIMITED,

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from sidequest.core import events
-from sidequest.core.errors import ErrorCode, Failure
+from sidequest.core.errors import Failure, code_of
 from sidequest.core.events import Event, Numbered
 from sidequest.core.outcome import ModelFailure, Outcome, Status, StopReason, Usage
 from sidequest.core.shares import Shares
@@ -68,13 +68,13 @@ def outcome_from_dict(data: Mapping[str, Any]) -> Outcome:
         failure=None
         if error is None
         else Failure(
-            ErrorCode(error["code"]),
+            code_of(error["code"]),
             error["message"],
             bool(error.get("retriable")),
             error.get("details", {}),
         ),
         model_failures=tuple(
-            ModelFailure(item["model"], ErrorCode(item["code"]), item["message"])
+            ModelFailure(item["model"], code_of(item["code"]), item["message"])
             for item in data.get("modelFailures", ())
         ),
         compactions=data.get("contextCompactions", 0),

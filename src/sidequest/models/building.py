@@ -187,8 +187,15 @@ def _passed_through(binding: ModelBinding) -> Model:
     )
     profile, settings = _profile(binding), _settings(binding)
     if profile is None and settings is None:
-        return model
+        return _without_retries(model)
     # `infer_model` knows which class belongs to a provider but takes no profile: build that class again.
     make: Any = type(model)
     rebuilt: Model = make(model.model_name, provider=model.provider, profile=profile, settings=settings)
-    return rebuilt
+    return _without_retries(rebuilt)
+
+
+def _without_retries(model: Model) -> Model:
+    client = getattr(model, "client", None)
+    if isinstance(getattr(client, "max_retries", None), int):
+        client.max_retries = SDK_RETRIES  # type: ignore[union-attr]
+    return model

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage
 
 from sidequest.core.context_modes import ContextMode, parse_context_mode
-from sidequest.core.errors import ErrorCode, Failure, SidequestError
+from sidequest.core.errors import ErrorCode, Failure, SidequestError, code_of
 from sidequest.core.outcome import ModelFailure, Outcome, Status, StopReason, Usage
 from sidequest.core.permissions import Mode
 from sidequest.runtime.recorder import Progress
@@ -87,7 +87,7 @@ def past_outcome(row: DelegationRow) -> Outcome:
     failure = None
     if isinstance(error, Mapping):
         details = error.get("details", {})
-        failure = Failure(_code(error["code"]), str(error["message"]), bool(error["retriable"]), details)
+        failure = Failure(code_of(error["code"]), str(error["message"]), bool(error["retriable"]), details)
     elif row.status is Status.INTERRUPTED:
         failure = Failure(
             ErrorCode.TURN_ABORTED,
@@ -108,18 +108,13 @@ def past_outcome(row: DelegationRow) -> Outcome:
         usage=_usage(data.get("usage", {})),
         failure=failure,
         model_failures=tuple(
-            ModelFailure(str(each["model"]), _code(each["code"]), str(each["message"]))
+            ModelFailure(str(each["model"]), code_of(each["code"]), str(each["message"]))
             for each in data.get("modelFailures", ())
         ),
         compactions=int(data.get("contextCompactions", 0)),
         degradations=int(data.get("contextDegradations", 0)),
         unfinished_tool=data.get("unfinishedTool"),
     )
-
-
-def _code(text: str) -> ErrorCode:
-    """Return a stored code; one that this version does not know stands for a failure without a remedy."""
-    return ErrorCode(text) if text in set(ErrorCode) else ErrorCode.INTERNAL
 
 
 def _usage(data: Mapping[str, Any]) -> Usage:

@@ -207,7 +207,7 @@ class RunRecorder(AbstractCapability[Any]):
         self.in_flight = False
         text = "\n\n".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        cut = response.finish_reason == "length"
+        cut = was_cut(response)
         self.progress.filtered = response.finish_reason == "content_filter"
         self.progress.broken_off = broken_off(response)
         if text or (cut and not calls):
@@ -332,23 +332,38 @@ class RunRecorder(AbstractCapability[Any]):
         )
 
 
-_TROUBLE = re.compile(
-    r"error|refus|safety|recit|block|prohibit|malformed|insufficient|sensitive|filter|cancel|abort|interrupt",
+_CUT = re.compile(r"length|max.?(output.?)?tokens|token.?limit|truncat", re.IGNORECASE)
+_WELL = re.compile(
+    r"stop(ped|.?sequence|.?str)?|end(.?turn)?|eos(.?token)?|complete[d]?|done|finish(ed)?|success"
+    r"|(tool|function).?(calls?|use)|(un)?load",
     re.IGNORECASE,
 )
+"""What servers say when an answer ended as it should; `load` and `unload` are ollama's."""
 
 
 def broken_off(response: ModelResponse) -> str:
-    """Return the provider's word for a trouble that ended an answer early, empty when it ended well.
+    """Return the provider's word for a trouble that ended an answer early, else nothing; a cut is none.
 
     pydantic-ai maps the words it knows; what a server says beyond them is in the raw reason only, for example
-    `insufficient_system_resource`.
+    `insufficient_system_resource`. A word that nobody knows is a trouble: an answer is not taken for whole
+    because we do not understand how it ended.
     """
-    raw = (response.provider_details or {}).get("finish_reason")
-    word = raw if isinstance(raw, str) else ""
+    word = _raw_reason(response)
     if response.finish_reason == "error":
         return word or "error"
-    return word if response.finish_reason is None and _TROUBLE.search(word) else ""
+    understood = response.finish_reason is not None or _WELL.fullmatch(word) or _CUT.search(word)
+    return "" if understood else word
+
+
+def was_cut(response: ModelResponse) -> bool:
+    """Say whether the output limit, or the window, ended an answer."""
+    unmapped = response.finish_reason is None and _CUT.search(_raw_reason(response)) is not None
+    return response.finish_reason == "length" or unmapped
+
+
+def _raw_reason(response: ModelResponse) -> str:
+    raw = (response.provider_details or {}).get("finish_reason")
+    return raw if isinstance(raw, str) else ""
 
 
 def _told_to_model(error: Exception) -> ToolReturnPart | None:

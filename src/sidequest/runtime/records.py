@@ -112,7 +112,7 @@ class Records:
 
     def all(self) -> list[DelegationRecord]:
         """Return every delegation that is remembered, oldest first."""
-        return sorted(self._known.values(), key=lambda record: record.started_at_ms)
+        return list(self._known.values())
 
     def running(self) -> list[DelegationRecord]:
         """Return those that run now, oldest first."""
