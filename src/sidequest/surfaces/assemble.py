@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,9 +15,11 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.permissions import Mode, parse_mode
 from sidequest.models.bindings import OFFLINE_KEY, ModelBinding
 from sidequest.models.building import OFFLINE_DELAY_VARIABLE
+from sidequest.models.pins import MAX_PINNED_PROVIDERS, too_many_providers
 from sidequest.models.providers import provider_facts
 from sidequest.models.registry import ModelRegistry
 from sidequest.subagents.catalog import Catalog, Entry, EntryState
+from sidequest.subagents.diagnostics import Diagnostic, Severity
 from sidequest.subagents.project_snapshot import INSTRUCTION_FILES, ProjectSnapshot
 from sidequest.subagents.sources import standard_sources
 from sidequest.subagents.switches import SwitchFile
@@ -25,8 +28,10 @@ from sidequest.surfaces.settings import Settings, load_settings
 from sidequest.surfaces.text import some
 
 if TYPE_CHECKING:
+    from sidequest.models.local_servers import LocalServer, ServerAddress
     from sidequest.runtime.session import Session
 
+    AskServers = Callable[[Sequence[ServerAddress]], Awaitable[list[LocalServer]]]
 
 _Number = TypeVar("_Number", int, float)
 
@@ -94,6 +99,7 @@ def assemble(place: Place, env: Mapping[str, str] | None = None) -> Parts:
     )
     registry = registry_of(settings, env)
     catalog = Catalog.load(snapshot.applied(sources), disabled=SwitchFile.of(env).disabled())
+    catalog = replace(catalog, remarks=(*catalog.remarks, *_pinned_too_widely(catalog)))
     return Parts(
         settings, root, catalog, registry, trusted, mark is not None and not trusted, snapshot.instructions
     )
@@ -204,7 +210,7 @@ async def open_session(
 
     # Its first-run banner would stand in the middle of our progress.
     pydantic_ai.BANNER_ENABLED = False
-    registry = await knowing_local_windows(parts.registry, model)
+    registry = await knowing_local_windows(parts.registry, model, pins_of(parts.catalog))
     options = SessionOptions(
         default_context=context or ContextMode(parts.settings.default_context),
         project_instructions=instructions_of(parts.instructions) if parts.trusted else False,
@@ -221,23 +227,50 @@ async def open_session(
     return Session.open(parts.root, model=model, registry=registry, catalog=parts.catalog, options=options)
 
 
-async def knowing_local_windows(registry: ModelRegistry, model: str | None) -> ModelRegistry:
-    """Return a registry that has asked the local server, if `model` (None: the default) is on one.
+async def knowing_local_windows(
+    registry: ModelRegistry, model: str | None, pins: Iterable[str] = (), *, ask: AskServers | None = None
+) -> ModelRegistry:
+    """Return a registry that has asked the local servers that `model` (None: the default) and `pins` are on.
 
     Without that the window of such a model is a guess: too small for one server, too large for another.
+    `pins` that mean no model are left out. `ask` is `discover` when it is None.
 
     Raises:
         SidequestError: `MODEL_NOT_CONFIGURED`.
     """
     from sidequest.models.local_servers import DEFAULT_ADDRESSES, discover
 
-    binding = registry.resolve(model) if model else registry.default()
-    facts = provider_facts(binding.vendor)
-    if facts is None or facts.local_url is None or binding.window_source not in ("assumed", "unknown"):
+    bindings = [registry.resolve(model) if model else registry.default()]
+    for pin in pins:
+        with suppress(SidequestError):
+            bindings.append(registry.resolve(pin))
+    unknown = [provider_facts(b.vendor) for b in bindings if b.window_source in ("assumed", "unknown")]
+    kinds = {facts.id for facts in unknown if facts is not None and facts.local_url is not None}
+    if not kinds:
         return registry
-    return registry.with_servers(
-        await discover([address for address in DEFAULT_ADDRESSES if address.kind == facts.id])
+    addresses = [address for address in DEFAULT_ADDRESSES if address.kind in kinds]
+    return registry.with_servers(await (ask or discover)(addresses))
+
+
+def pins_of(catalog: Catalog) -> list[str]:
+    """Return the models that the definitions in use are pinned to, fallbacks included."""
+    return [
+        pin.key
+        for definition in catalog.active
+        for pin in (definition.model, *definition.fallback_models)
+        if pin is not None
+    ]
+
+
+def _pinned_too_widely(catalog: Catalog) -> list[Diagnostic]:
+    beyond = too_many_providers(pins_of(catalog))
+    if not beyond:
+        return []
+    message = (
+        f"The subagents are pinned to models of more than {MAX_PINNED_PROVIDERS} providers; beyond are "
+        f"{', '.join(beyond)}. Each needs a key and has limits of its own."
     )
+    return [Diagnostic("catalog", None, Severity.WARNING, message)]
 
 
 def default_notice(parts: Parts, model: str | None, binding: ModelBinding) -> str | None:
