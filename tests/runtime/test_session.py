@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 
 from sidequest.core.compaction import Compacted
 from sidequest.core.errors import ErrorCode, SidequestError
@@ -18,6 +18,7 @@ from sidequest.core.events import DelegationSettled, RetryScheduled, RunEnded, T
 from sidequest.core.outcome import Status, StopReason
 from sidequest.core.transcript import mark_of, validate
 from sidequest.models.registry import ModelRegistry
+from sidequest.runtime.planning import StartRequest
 from sidequest.runtime.session import Session
 from sidequest.subagents.catalog import Catalog
 from sidequest.subagents.switches import SwitchFile
@@ -42,6 +43,11 @@ def root(tmp_path: Path) -> Path:
 
 def reading(*paths: str) -> list[ModelResponse]:
     return [calling(("Read", {"path": path})) for path in paths]
+
+
+def user_texts(opened: Session) -> list[str]:
+    parts = [part for message in opened.messages for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
 
 
 def within(opened: Session, steps: Callable[[Session], Awaitable[None]]) -> Session:
@@ -313,6 +319,43 @@ class TestStop:
 
         within(session(root, ScriptedModel(doors, "ok")), steps)
 
+    def test_a_caller_that_is_cancelled_twice_leaves_no_turn_behind(self, root: Path) -> None:
+        working, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slow_to_end(asked: Asked) -> str:
+            working.set()
+            try:
+                return await asyncio.Event().wait()  # type: ignore[return-value]
+            finally:
+                await may_end.wait()
+
+        async def steps(opened: Session) -> None:
+            turn = asyncio.create_task(opened.prompt("One."))
+            await working.wait()
+            for _ in range(2):
+                turn.cancel()
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            assert (await refused(opened.prompt("Two."))).code is ErrorCode.AGENT_BUSY
+            may_end.set()
+            await asyncio.wait([turn])
+            assert (await opened.prompt("Three.")).ok
+            assert [text for text in user_texts(opened) if text] == ["One.", "Three."]
+
+        within(session(root, ScriptedModel(slow_to_end, "ok")), steps)
+
+    def test_a_model_that_cancels_itself_was_not_stopped_by_anybody(self, root: Path) -> None:
+        async def gives_up(asked: Asked) -> str:
+            raise asyncio.CancelledError
+
+        async def steps(opened: Session) -> None:
+            result = await opened.prompt("Go.")
+            assert (result.ok, result.stop_reason) == (False, StopReason.ERROR)
+            assert result.failure is not None
+            assert "nobody stopped the turn" in result.failure.message
+
+        within(session(root, ScriptedModel(gives_up)), steps)
+
     def test_a_stop_of_an_idle_session_does_nothing(self, root: Path) -> None:
         opened = within(session(root, ScriptedModel()), lambda opened: opened.stop())
         assert list(opened.log.after()) == []
@@ -338,13 +381,13 @@ class TestBusy:
         doors = Doors()
 
         async def steps(opened: Session) -> None:
-            delegating = asyncio.create_task(opened.delegate("helper", "Help."))
+            record = opened.delegations.start(StartRequest("helper", "Help."))
             await doors.arrived(1)
             results = await asyncio.gather(
                 opened.prompt("One."), opened.prompt("Two."), return_exceptions=True
             )
             assert sum(isinstance(result, SidequestError) for result in results) == 1
-            assert (await delegating).status is Status.STOPPED
+            assert record.status is Status.STOPPED
 
         within(session(root, ScriptedModel("ok", repeat=True), ScriptedModel(doors)), steps)
 
@@ -406,6 +449,30 @@ class TestCompact:
 
         answer = "It is 42, and here is a long explanation of it. " * 60
         within(session(root, ScriptedModel(*reading("a.txt"), answer, "ok", summary=doors)), steps)
+
+    def test_a_caller_that_is_cancelled_leaves_none_behind(self, root: Path) -> None:
+        working, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slow_to_end(asked: Asked) -> str:
+            working.set()
+            try:
+                return await asyncio.Event().wait()  # type: ignore[return-value]
+            finally:
+                await may_end.wait()
+
+        async def steps(opened: Session) -> None:
+            await opened.prompt("Hello.")
+            job = asyncio.create_task(opened.compact())
+            await working.wait()
+            job.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert (await refused(opened.prompt("Two."))).code is ErrorCode.AGENT_BUSY
+            may_end.set()
+            await asyncio.wait([job])
+            assert (await opened.prompt("Three.")).ok
+
+        within(session(root, ScriptedModel("Hello you.", "ok", summary=slow_to_end)), steps)
 
     def test_a_stop_ends_it_and_nothing_has_changed(self, root: Path) -> None:
         doors = Doors()
@@ -547,6 +614,27 @@ class TestDelegate:
 
         first = calling(("Read", {"path": "a.txt"}), text="I read a.txt first.")
         within(session(root, ScriptedModel(), ScriptedModel(first, doors)), steps)
+
+    def test_a_turn_of_the_parent_leaves_it_alone(self, root: Path) -> None:
+        doors = Doors("Mine.")
+
+        async def steps(opened: Session) -> None:
+            own = asyncio.create_task(opened.delegate("helper", "Help."))
+            await doors.arrived(1)
+            assert (await opened.prompt("Something else.")).text == "Else."
+            doors.open(0)
+            assert (await own).report == "Mine."
+
+        parent = ScriptedModel(calling(("TaskStop", {})), calling(("TaskWait", {})), "Else.")
+        within(session(root, parent, ScriptedModel(doors)), steps)
+        assert [asked.results[-1] for asked in parent.asked[1:]] == [
+            "Stopped 0 delegations.",
+            "No delegation is running.",
+        ]
+
+    def test_a_closed_session_starts_none(self, root: Path) -> None:
+        opened = within(session(root, ScriptedModel()), lambda opened: opened.stop())
+        assert asyncio.run(refused(opened.delegate("helper", "Help."))).code is ErrorCode.USAGE
 
     def test_a_caller_that_is_cancelled_stops_it_and_its_cancellation_goes_on(self, root: Path) -> None:
         doors = Doors()

@@ -361,7 +361,9 @@ class TestListAndStop:
 
         child = ScriptedModel(doors, repeat=True)
         parent = given(calling(task(), task()), stop, wait(), "Thanks.", child=child)
-        assert parent.returns("TaskStop")[0].model_response_str() == "Stopped 1 delegation."
+        assert parent.returns("TaskStop")[0].model_response_str() == (
+            "Stopped 1 delegation. There is no delegation gone; TaskList shows those there are."
+        )
         assert parent.returns("TaskWait")[0].model_response_str().count("REPORT") == 1
 
 

@@ -148,7 +148,7 @@ class DelegationRun:
         except TimeoutError:
             self.progress.limit = StopReason.TIME_LIMIT
         except asyncio.CancelledError:
-            stopped = self._stop_requested or _is_cancelled()
+            stopped = self._stop_requested or is_cancelled()
             if not stopped:
                 message = "A model or a tool cancelled itself; nobody stopped the delegation."
                 failure = Failure(ErrorCode.UNEXPECTED_DELEGATION_REJECTION, message)
@@ -234,6 +234,7 @@ class DelegationRun:
         return replace(failure, message=f"{failure.message} {self._why_silent}")
 
 
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
+    """Say whether somebody cancelled the current task, and not what it awaits by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

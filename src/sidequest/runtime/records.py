@@ -118,6 +118,10 @@ class Records:
         """Return those that run now, oldest first."""
         return [record for record in self.all() if record.outcome is None]
 
+    def of_parent(self) -> list[DelegationRecord]:
+        """Return those that run for the parent agent and not for a program, oldest first."""
+        return [record for record in self.running() if not record.for_caller]
+
     def undelivered(self) -> list[DelegationRecord]:
         """Return those whose report the parent has not seen and should: settled by themselves.
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,7 @@ from sidequest.core.provider_errors import Pattern
 from sidequest.core.transcript import reports_in, snapshot
 from sidequest.models.registry import ModelRegistry
 from sidequest.runtime.attempts import Attempts, ResolvedModel, RunFailed
-from sidequest.runtime.delegation import OUTPUT_RETRIES, TOOL_RETRIES
+from sidequest.runtime.delegation import OUTPUT_RETRIES, TOOL_RETRIES, is_cancelled
 from sidequest.runtime.delegations import MAX_RUNNING, MAX_TOTAL, Delegations
 from sidequest.runtime.hold import Hold
 from sidequest.runtime.journal import Journal, LaneJournal, new_id
@@ -358,8 +358,7 @@ class Session:
         """
         if not text.strip():
             raise SidequestError(ErrorCode.USAGE, "The prompt is empty.", "Write what you want to be done.")
-        if self._closed:
-            raise SidequestError(ErrorCode.USAGE, "This session is closed.", "Open another one.")
+        self._require_open()
         if self._job is not None:
             raise SidequestError(
                 ErrorCode.AGENT_BUSY, "This session is working already.", "Wait for it or stop it."
@@ -372,11 +371,15 @@ class Session:
         except asyncio.CancelledError:
             if not self._ending:
                 job.cancel()
-            await asyncio.wait([job])
+            await _ended(job)
             raise
         finally:
             self._job, self._ending = None, False
         return job.result()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise SidequestError(ErrorCode.USAGE, "This session is closed.", "Open another one.")
 
     async def _turn(self, text: str) -> TurnResult:
         started = time.monotonic()
@@ -388,7 +391,7 @@ class Session:
         attempts.messages = [*self.messages, ModelRequest(parts=[UserPromptPart(text)])]
         self.log.emit(PromptReceived(None, text))
         try:
-            await self.delegations.stop()
+            await self.delegations.stop(self.delegations.records.of_parent())
             await self._entitle(text)
             answer = await attempts.run(attempts.messages)
             self.messages = attempts.messages
@@ -404,8 +407,11 @@ class Session:
             else:
                 failure, reason = _told_to_user(failed.failure), StopReason.ERROR
         except asyncio.CancelledError:
-            failure = Failure(ErrorCode.TURN_ABORTED, "The turn was stopped.")
-            reason = StopReason.STOPPED
+            if is_cancelled():
+                failure, reason = Failure(ErrorCode.TURN_ABORTED, "The turn was stopped."), StopReason.STOPPED
+            else:
+                message = "A model or a tool cancelled itself; nobody stopped the turn."
+                failure, reason = Failure(ErrorCode.INTERNAL, message), StopReason.ERROR
         self._ending = True
         if failure is None and attempts.recorder.progress.broken_off:
             word = attempts.recorder.progress.broken_off
@@ -416,7 +422,7 @@ class Session:
         elif failure is None and reason is StopReason.STOP and attempts.recorder.progress.output_cut:
             reason = StopReason.LENGTH
         if failure is not None:
-            await self.delegations.stop()
+            await self.delegations.stop(self.delegations.records.of_parent())
             answer = attempts.recorder.progress.report
             self.messages = _closed(attempts.messages, failure)
             if not attempts.guard.totals.compactions + attempts.guard.totals.degradations:
@@ -556,8 +562,9 @@ class Session:
         or another program chose them: then it is asked for as it is for Task.
 
         Raises:
-            SidequestError: the delegation was refused; nothing was started.
+            SidequestError: the delegation was refused, or the session is closed; nothing was started.
         """
+        self._require_open()
         request = StartRequest(
             agent, task, model=model, context=context, resume=resume, snippets=tuple(snippets)
         )
@@ -592,9 +599,10 @@ class Session:
 
         Raises:
             SidequestError: `AGENT_BUSY` during a turn; `CONTEXT_COMPACTION_FAILED` when there is nothing to
-                summarise or no summary could be made; `TURN_ABORTED` when `stop` ended it. The conversation
-                is then unchanged.
+                summarise or no summary could be made; `TURN_ABORTED` when `stop` ended it; `USAGE` when the
+                session is closed. The conversation is then unchanged.
         """
+        self._require_open()
         if self._job is not None:
             raise SidequestError(ErrorCode.AGENT_BUSY, "A turn is running.", "Compact between turns.")
         # A job like a turn: what is said meanwhile must not be overwritten by the summary of what was.
@@ -602,8 +610,11 @@ class Session:
         self._job = job
         try:
             await asyncio.wait([job])
-        finally:
+        except asyncio.CancelledError:
             job.cancel()
+            await _ended(job)
+            raise
+        finally:
             self._job = None
         if job.cancelled():
             raise SidequestError(
@@ -663,6 +674,13 @@ class Session:
                 job.cancel()
             await asyncio.wait([job])
         await self.delegations.stop()
+
+
+async def _ended(job: asyncio.Task[Any]) -> None:
+    """Wait until `job` has ended, however often the caller is cancelled: two turns never run at once."""
+    while not job.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([job])
 
 
 def _same_folder(one: str, other: str) -> bool:

@@ -182,7 +182,7 @@ class DelegationTools:
         asked = list(dict.fromkeys(delegationIds or []))
         known = [record for item in asked if (record := registry.records.get(item)) is not None]
         unknown = [item for item in asked if registry.records.get(item) is None]
-        targets = known if asked else registry.records.running() or registry.records.undelivered()
+        targets = known if asked else registry.records.of_parent() or registry.records.undelivered()
         if not targets:
             text = (
                 f"No delegation has one of these ids: {', '.join(unknown)}. Call TaskList to see them."
@@ -238,10 +238,13 @@ class DelegationTools:
             delegationIds: Which ones; all that run when left out.
         """
         registry = self._registry(ctx)
-        chosen = None if not delegationIds else [r for i in delegationIds if (r := registry.records.get(i))]
-        stopped = await registry.stop(chosen)
+        asked = delegationIds or [record.id for record in registry.records.of_parent()]
+        unknown = [item for item in asked if registry.records.get(item) is None]
+        stopped = await registry.stop([r for item in asked if (r := registry.records.get(item))])
         count = len(stopped)
         text = f"Stopped {count} delegation{'s' if count != 1 else ''}."
+        if unknown:
+            text += f" There is no delegation {', '.join(unknown)}; TaskList shows those there are."
         return ToolReturn(text, metadata={"stopped": [_details(record) for record in stopped]})
 
 
@@ -391,7 +394,7 @@ class Delegation(AbstractCapability[AgentDepsT]):
             return result
         if isinstance(getattr(result.data, "output", None), DeferredToolRequests):
             return result  # the run pauses for its caller; it goes on later with its own history
-        await registry.wait(registry.records.running())
+        await registry.wait(registry.records.of_parent())
         unread = registry.records.undelivered()
         if unread:
             limit = _room_for_reports(ctx)
