@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Protocol
@@ -83,13 +83,8 @@ class InheritedModel:
                 f"Leave model out to run on {key}, or give Delegation a ModelRegistry that knows it.",
                 model=wanted,
             )
-        own: ModelSettings = {**(settings or {})}
         level = (definition.model.thinking if definition.model else None) or definition.thinking
-        if level is Thinking.OMIT:
-            own.pop("thinking", None)
-        elif level is not None:
-            own["thinking"] = False if level is Thinking.OFF else level.value  # type: ignore[typeddict-item]
-        return Choice(ResolvedModel(key, model, settings=own))
+        return Choice(ResolvedModel(key, model, settings=_thinking_like(settings, level)))
 
     def is_session_model(self, key: str) -> bool:
         """Always: there is no other."""
@@ -106,6 +101,15 @@ class InheritedModel:
     def shown(self, definition: SubagentDefinition) -> str:
         """Return the pin as written, or a word for the parent's model."""
         return definition.model.key if definition.model else "inherits the session"
+
+
+def _thinking_like(settings: ModelSettings | None, level: Thinking | None) -> ModelSettings:
+    own: ModelSettings = {**(settings or {})}
+    if level is Thinking.OMIT:
+        own.pop("thinking", None)
+    elif level is not None:
+        own["thinking"] = False if level is Thinking.OFF else level.value  # type: ignore[typeddict-item]
+    return own
 
 
 def _price_of(binding: ModelBinding) -> Price:
@@ -259,3 +263,39 @@ class RegistryModels:
             return resolve_for_delegation(self.registry, self.session, definition.model.key, None).key
         except SidequestError:
             return f"{definition.model.key} (not configured)"
+
+
+class AgentModels(RegistryModels):
+    """Pins and overrides from a registry; what names no model runs on the agent's own, with its settings.
+
+    `current` returns the agent's model and settings at the moment of the spawn. What the registry knows of
+    that model counts; its default model does not.
+    """
+
+    def __init__(
+        self, registry: ModelRegistry, current: Callable[[], tuple[Model, ModelSettings | None]]
+    ) -> None:
+        self._current = current
+        self._own = current()[0]
+        super().__init__(registry, _binding_of(registry, self._own))
+
+    def build(self, binding: ModelBinding) -> Model:
+        """Return the model of `binding`; the agent's own is never built again."""
+        return self._own if binding.key == self.session.key else super().build(binding)
+
+    def ready(
+        self, binding: ModelBinding, *, cap: int | None = None, thinking: Thinking | None = None
+    ) -> ResolvedModel:
+        """Return `binding` with the settings of one run, the agent's own model with the agent's."""
+        chosen = super().ready(binding, cap=cap, thinking=thinking)
+        if binding.key != self.session.key:
+            return chosen
+        return replace(chosen, settings=_thinking_like(self._current()[1], thinking))
+
+
+def _binding_of(registry: ModelRegistry, model: Model) -> ModelBinding:
+    key = f"{model.system}/{model.model_name}"
+    try:
+        return registry.resolve(key)
+    except SidequestError:
+        return ModelBinding(key, model.system, model.model_name, model.system)

@@ -24,7 +24,7 @@ from sidequest.core.permissions import Mode
 from sidequest.core.transcript import marked
 from sidequest.models.registry import ModelRegistry
 from sidequest.runtime.delegations import MAX_RUNNING, Delegations
-from sidequest.runtime.model_choice import InheritedModel, ModelChooser, RegistryModels
+from sidequest.runtime.model_choice import AgentModels, InheritedModel, ModelChooser, RegistryModels
 from sidequest.runtime.permissions import Rights
 from sidequest.runtime.planning import StartRequest
 from sidequest.runtime.prefix import prefix_of
@@ -268,7 +268,10 @@ class Delegation(AbstractCapability[AgentDepsT]):
     tools: Sequence[Callable[..., Any] | Tool[Any]] = ()
     """Tools of yours that definitions may name."""
     models: ModelRegistry | ModelChooser | None = None
-    """Where pins and overrides are resolved; None runs every delegation on the agent's own model."""
+    """Where pins, fallbacks and overrides are resolved; what names no model runs on the agent's own.
+
+    None runs every delegation on the agent's own model and refuses one that names another.
+    """
     listener: Listener | None = None
     """Called for every event of every delegation."""
     max_running: int = MAX_RUNNING
@@ -311,9 +314,11 @@ class Delegation(AbstractCapability[AgentDepsT]):
     def _chooser(self) -> ModelChooser:
         if self.models is None:
             return InheritedModel(lambda: self._current[-1])
-        if isinstance(self.models, ModelRegistry):
+        if not isinstance(self.models, ModelRegistry):
+            return self.models
+        if not self._current:  # outside a run nothing is known of the agent
             return RegistryModels(self.models, self.models.default())
-        return self.models
+        return AgentModels(self.models, lambda: self._current[-1])
 
     def _make_registry(self) -> Delegations:
         import time
@@ -380,6 +385,8 @@ class Delegation(AbstractCapability[AgentDepsT]):
         finally:
             if self.delegations is not None and self._owns_delegations:
                 await self.delegations.stop()
+                if isinstance(self.delegations.models, AgentModels):
+                    await self.delegations.models.close()
 
     async def after_node_run(
         self,
