@@ -456,3 +456,23 @@ class TestParallelRuns:
             sizes.append(estimate_text(model.asked[-1].results[0]))
         assert sizes[0] <= 1_024
         assert 7_000 < sizes[1] <= 8_000
+
+
+@pytest.mark.parametrize("small", [1, 3])
+def test_small_calls_between_rounds_that_never_fit_do_not_go_on_for_ever(small: int) -> None:
+    def works(asked: Asked) -> ModelResponse:
+        if len(asked.results) < small:
+            return calling(("noop", {}))
+        return calling(*(("fetch", {"key": f"k{number}"}) for number in range(10)))
+
+    def noop() -> str:
+        """Do nothing."""
+        return "nothing"
+
+    model = ScriptedModel(works, summary="", repeat=True)
+    guard: ContextGuard[Any] = ContextGuard(window=8_000)
+    with pytest.raises(ContextOverflow):
+        asyncio.run(
+            Agent(model, tools=[noop, fetch], capabilities=[guard]).run("Find it.", usage_limits=None)
+        )
+    assert len(model.asked) < 60

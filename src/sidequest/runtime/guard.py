@@ -31,7 +31,7 @@ from sidequest.core.share_meter import ShareMeter
 from sidequest.core.shares import Shares
 from sidequest.core.summary import Summarise, SummaryFailed, SummaryReply, SummaryRequest
 from sidequest.core.tokens import Overhead, TokenMeter, compact_json, estimate_message, estimate_text
-from sidequest.core.transcript import TranscriptError, Validator, marked
+from sidequest.core.transcript import TranscriptError, Validator, amount_of_work, marked
 from sidequest.runtime.costs import Price, catalog_price
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.results import Spill, bound_result, bound_value, result_limit
@@ -48,6 +48,8 @@ REQUEST_RESERVE_TOKENS = 4_096
 
 MAX_BLIND_TURNS = 3
 """After so many in a row the run ends: the same brief alone would be answered the same way for ever."""
+MAX_BLIND_ROUNDS = 10
+"""After so many the run ends although smaller requests fit in between, unless one of them held more work."""
 MAX_FAILED_SUMMARIES = 3
 """After so many in a row no summary is asked for any more in this run: each costs requests and time."""
 
@@ -97,6 +99,10 @@ class GuardTotals:
     summary_usage: Usage = field(default_factory=Usage)
     blind_turns: int = 0
     """Degradations in a row that left nothing but the brief: the model saw no result of its own."""
+    blind_rounds: int = 0
+    """The same, in a row or not, since a request held more work than any before."""
+    most_work: int = 0
+    """Most answers and calls that a request held; 0 again after a compaction."""
     failed_summaries: int = 0
     """Summaries in a row that could not be used."""
 
@@ -258,12 +264,19 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         self, outcome: CompactionOutcome, history: Sequence[ModelMessage], budget: ContextBudget, fixed: int
     ) -> CompactionOutcome:
         """Judge by progress: degrading to the brief alone again and again is an overflow (needs.md 1)."""
+        totals = self.totals
         if isinstance(outcome, Degraded) and not _has_response(outcome.messages):
-            self.totals.blind_turns += 1
-            if self.totals.blind_turns >= MAX_BLIND_TURNS:
+            totals.blind_turns += 1
+            totals.blind_rounds += 1
+            if totals.blind_turns >= MAX_BLIND_TURNS or totals.blind_rounds >= MAX_BLIND_ROUNDS:
                 return Overflow(outcome.tokens_before, budget.hard_limit, fixed, outcome.usage)
-        elif not isinstance(outcome, Unchanged) or _has_response(history):
-            self.totals.blind_turns = 0
+        elif not isinstance(outcome, Unchanged):
+            totals.blind_turns = totals.blind_rounds = totals.most_work = 0
+        elif (work := amount_of_work(history)) > 0:
+            totals.blind_turns = 0
+            # A small call before each large one fits every time and gets nowhere.
+            if work > totals.most_work:
+                totals.most_work, totals.blind_rounds = work, 0
         return outcome
 
     def _record(self, outcome: CompactionOutcome) -> int:
