@@ -54,6 +54,7 @@ EVENTS: list[Event] = [
     TextProduced(None, "Here"),
     ToolStarted(None, "c1", "Read", "a.py"),
     ToolEnded(None, "c1", "Read", True, 12),
+    ToolEnded(None, "c1", "Read", False, 0, "There is no such file."),
     ContextCompacted("d1", 90, 20, 100),
     ContextDegraded("d1", 90, 20, 100, "no summary"),
     DelegationStarted("d1", "explorer", "Look", "Look for it", "test/a", "fork", 100, 1_000),

@@ -37,6 +37,7 @@ def test_what_is_not_trusted_is_listed_as_off_with_what_to_do(cli: Cli, project:
     result = cli("delegate", "boats", "x")
     assert result.code == 2
     assert "untrusted, not active" in result.err
+    assert "run `sidequest trust`" in result.err
 
 
 def test_trust_ends_when_a_file_changes_and_when_it_is_forgotten(cli: Cli, project: Path):

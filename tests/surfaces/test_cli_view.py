@@ -158,6 +158,10 @@ class TestNarration:
     def test_a_tool_that_failed_is_said(self):
         (line,) = told(ToolEnded(None, "c", "Bash", False, 0))
         assert (line.text, line.tone) == ("Bash failed", Tone.WARN)
+        (line,) = told(
+            ToolEnded(None, "c", "Bash", False, 0, "TOOL_DENIED: Bash (ls) was denied by the user.")
+        )
+        assert line.text == "Bash failed: TOOL_DENIED: Bash (ls) was denied by the user."
 
     def test_a_stop_is_no_error(self):
         assert told(RunEnded(None, False, "", "TURN_ABORTED")) == [Line("stopped", Tone.WARN)]

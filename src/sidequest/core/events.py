@@ -74,6 +74,8 @@ class ToolEnded(Event):
     ok: bool
     chars: int
     """Size of the result in characters."""
+    reason: str = ""
+    """Beginning of what the model was told when it failed, in one line; empty when it did not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,12 @@ class Answer:
     """Whether the same kind of action is allowed from now on."""
     note: str = ""
     """What the model is told with a refusal."""
+    by_person: bool = True
+    """False when nobody was there to ask: the refusal is then the session's."""
+
+
+NOBODY = Answer(False, note="nobody is here who could be asked", by_person=False)
+"""How a question ends that nobody can answer."""
 
 
 @dataclass
@@ -151,9 +157,8 @@ class Questions:
             self._clocks.pop(question_id).cancel()
         for question_id in waiting.keys() - self._clocks.keys():
             loop = waiting[question_id].reply.get_loop()
-            nobody = Answer(False, note="nobody is here who could be asked")
             self._clocks[question_id] = loop.call_later(
-                self.no_surface_wait_s, self.answer, question_id, nobody
+                self.no_surface_wait_s, self.answer, question_id, NOBODY
             )
 
     def _tell(self) -> None:
@@ -234,7 +239,8 @@ class PermissionGate(AbstractCapability[Any]):
         answer = await self.rights.questions.ask(self.asker, action, arguments, decision.reason)
         if answer.allowed:
             return Decision(Verdict.ALLOW, "the user")
-        return Decision(Verdict.DENY, f"the user: {answer.note}" if answer.note else "the user")
+        who = "the user" if answer.by_person else "the session"
+        return Decision(Verdict.DENY, f"{who}: {answer.note}" if answer.note else who)
 
 
 def denial(action: Action, decision: Decision) -> str:

@@ -269,18 +269,18 @@ class RunRecorder(AbstractCapability[Any]):
             result = await handler(args)
         except ContextOverflow as error:
             # Of an agent that the tool runs: this run's own requests fit, and its model can act on it.
-            self._tool_ended(call, ok=False, chars=0)
+            self._tool_ended(call, reason=str(error))
             raise ToolFailed(str(error)) from error
         except Exception as error:
             told = _told_to_model(error)
             if self.lane is not None and told is not None:
                 await self.lane.result(told)
-            self._tool_ended(call, ok=False, chars=0)
+            self._tool_ended(call, reason=str(told.content) if told is not None else str(error))
             raise
         if self.lane is not None:
             await self.lane.done(call, result)
         value = getattr(result, "return_value", result)
-        self._tool_ended(call, ok=True, chars=len(value) if isinstance(value, str) else 0)
+        self._tool_ended(call, chars=len(value) if isinstance(value, str) else 0)
         return result
 
     async def after_tool_execute(
@@ -296,9 +296,13 @@ class RunRecorder(AbstractCapability[Any]):
         self.progress.reads = self.progress.reads.plus(read_by(call, getattr(result, "return_value", result)))
         return result
 
-    def _tool_ended(self, call: ToolCallPart, *, ok: bool, chars: int) -> None:
+    def _tool_ended(self, call: ToolCallPart, *, chars: int = 0, reason: str | None = None) -> None:
+        """Tell the end of a call; `reason` None means that it went well."""
         self.progress.running_tool = None
-        self.emit(ToolEnded(self.delegation_id, call.tool_call_id, call.tool_name, ok, chars))
+        line = " ".join((reason or "").split())[:REASON_CHARS]
+        self.emit(
+            ToolEnded(self.delegation_id, call.tool_call_id, call.tool_name, reason is None, chars, line)
+        )
 
     def _spend(self, response: ModelResponse, used: Usage) -> None:
         limits = (self.watch.limits.cost_usd, self.watch.account.limit_usd)
@@ -332,6 +336,8 @@ class RunRecorder(AbstractCapability[Any]):
         )
 
 
+REASON_CHARS = 240
+"""Longest reason of a failed call in an event, in characters."""
 _CUT = re.compile(r"length|max.?(output.?)?tokens|token.?limit|truncat", re.IGNORECASE)
 _WELL = re.compile(
     r"stop(ped|.?sequence|.?str)?|end(.?turn)?|eos(.?token)?|complete[d]?|done|finish(ed)?|success"

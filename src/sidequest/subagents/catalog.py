@@ -170,11 +170,16 @@ class Catalog:
         close = get_close_matches(normalise_name(name), known, n=1, cutoff=0.6)
         if close:
             remedy = f"Did you mean {close[0]}? {remedy}"
+        elif (entry := self._claimed(name)) is not None and entry.state is EntryState.UNTRUSTED:
+            remedy = f"The user can look at it and then run `sidequest trust`. {remedy}"
         raise SidequestError(ErrorCode.SUBAGENT_UNKNOWN, self._why_unknown(name), remedy, agent=name[:80])
 
-    def _why_unknown(self, name: str) -> str:
+    def _claimed(self, name: str) -> Entry | None:
         wanted = normalise_name(name)
-        entry = next((entry for entry in self.entries if wanted and entry.name == wanted), None)
+        return next((entry for entry in self.entries if wanted and entry.name == wanted), None)
+
+    def _why_unknown(self, name: str) -> str:
+        entry = self._claimed(name)
         if entry is None:
             return f"There is no subagent named {name[:80]!r}."
         if entry.state is EntryState.INVALID and entry.diagnostics:

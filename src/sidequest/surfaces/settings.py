@@ -142,10 +142,13 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
         raise _invalid(
             f"SIDEQUEST_CONFIG names {file}, which is not there.", "Correct the variable or remove it."
         )
+    if file.exists() and not file.is_file():  # it would be passed over, and its deny rules with it
+        raise _invalid(f"{file} is no regular file.", "Put the settings into a file, and name that.")
     try:
         return _read(file, env)
     except tomllib.TOMLDecodeError as error:
-        raise _invalid(f"{file} is not TOML: {error}.", 'Keys with "/", "." or ":" need quotes.') from error
+        remedy = 'Correct that line; keys with "/", "." or ":" need quotes, and so do texts.'
+        raise _invalid(f"{file} is not TOML: {error}.", remedy) from error
     except (OSError, UnicodeDecodeError) as error:
         raise _invalid(f"{file} cannot be read: {error}.", "Check the file and its permissions.") from error
     except SettingsError as error:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sidequest.core.permissions import EDIT_TOOLS, Action, grants_of
-from sidequest.runtime.permissions import Answer, Question, Questions
+from sidequest.runtime.permissions import NOBODY, Answer, Question, Questions
 from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path
 from sidequest.surfaces.cli.keys import END_OF_INPUT, Keys
 from sidequest.surfaces.cli.screen import put
@@ -92,7 +92,7 @@ class Asking:
         if key == END_OF_INPUT:
             self._gone()  # the others are denied because nobody is here
             self._hide()
-            self.questions.answer(question.id, Answer(False, note="nobody is here who could be asked"))
+            self.questions.answer(question.id, NOBODY)
             return
         found = _ANSWERS.get(key.lower())
         if found is None or self.clock() - self._since < READING_TIME_S:

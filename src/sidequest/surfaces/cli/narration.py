@@ -70,8 +70,9 @@ def narrate(before: ViewState, numbered: Numbered, after: ViewState) -> Iterator
     match event:
         case ToolStarted(tool=tool, summary=summary):
             yield Line(f"{tool}  {readable_call(summary, names)}".rstrip(), Tone.PLAIN, who, is_tool=True)
-        case ToolEnded(tool=tool, ok=False):
-            yield Line(f"{tool} failed", Tone.WARN, who, is_tool=True)
+        case ToolEnded(tool=tool, ok=False, reason=reason):
+            said = f"{tool} failed: {one_line(reason, 160)}" if reason else f"{tool} failed"
+            yield Line(said, Tone.WARN, who, is_tool=True)
         case ContextCompacted():
             sizes = f"{count(event.tokens_before)} -> {count(event.tokens_after)} tokens"
             yield Line(f"context compacted  {sizes} (limit {count(event.hard_limit)})", Tone.QUIET, who)
