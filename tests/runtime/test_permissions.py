@@ -293,7 +293,7 @@ def test_a_delegates_command_is_denied_with_the_reason_and_the_run_goes_on(tmp_p
         assert outcome.report == "It was denied."
         assert not (tmp_path / "made").exists()
         assert "TOOL_DENIED" in child.asked[-1].results[0]
-        assert "nobody is here" in child.asked[-1].results[0]
+        assert "denied by the session: nobody is here" in child.asked[-1].results[0]
 
     asyncio.run(case())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -176,3 +177,15 @@ def test_deny_rules_that_are_wrong_are_named(tmp_path: Path, text: str, said: st
 def test_a_file_that_the_variable_names_must_be_there(tmp_path: Path):
     with pytest.raises(SidequestError, match=r"SIDEQUEST_CONFIG names .*, which is not there"):
         load_settings(env={"SIDEQUEST_CONFIG": str(tmp_path / "no.toml")})
+
+
+def test_what_is_no_regular_file_is_refused_and_not_passed_over(tmp_path: Path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for there in (tmp_path, fifo):
+        with pytest.raises(SidequestError, match="is no regular file"):
+            load_settings(env={"SIDEQUEST_CONFIG": str(there)})
+    usual = tmp_path / "sidequest/config.toml"
+    usual.mkdir(parents=True)
+    with pytest.raises(SidequestError, match="is no regular file"):
+        load_settings(env={"XDG_CONFIG_HOME": str(tmp_path)})

@@ -158,7 +158,7 @@ class Workspace:
             raise SidequestError(
                 ErrorCode.USAGE,
                 f"The folder {self.root} is not there.",
-                "Name an existing folder with --cwd.",
+                "Name an existing folder.",
             )
         self._backend, self._files = _harness(self.root, self.scratch, self.denied)
         self._commands = commands_of(self._backend, self.sandbox, self.scratch)

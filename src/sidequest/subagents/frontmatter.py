@@ -80,7 +80,7 @@ class _Unreadable(Exception):
 def read_document(data: bytes, log: Log) -> Document:
     """Take a file apart; what is wrong goes to `log`, as an error when nothing can be loaded from it."""
     if len(data) > MAX_DOCUMENT_BYTES:
-        log.error(f"The file is {len(data)} bytes; a definition has at most {MAX_DOCUMENT_BYTES}.")
+        log.error(f"The file is larger than {MAX_DOCUMENT_BYTES:,} bytes, the most a definition has.")
         head = data[:MAX_DOCUMENT_BYTES].decode("utf-8", "replace")
         return Document(claimed=_claimed_name(head.splitlines()))
     text = _decode(data, log)
