@@ -178,6 +178,11 @@ def test_a_save_keeps_comments_keys_of_others_and_what_was_left_out(agents: Agen
     assert file.read_text() == BY_HAND.replace("Reads the tide table.", "Reads tides.")
 
 
+def test_of_fallbacks_that_name_one_model_the_first_counts(agents: Agents, mine: Path):
+    said = agents.update("tides", Draft(fallback_models=("a/b|high", "c/d", "a/b")))
+    assert said.fallback_models == ("a/b|high", "c/d")
+
+
 def test_fallbacks_left_out_stay_and_an_empty_list_clears_them(agents: Agents, mine: Path):
     file = write_definition(mine, "tides", BY_HAND)
     assert agents.update("tides", Draft(fallback_models=None)).fallback_models == ("offline/extractive",)

@@ -36,6 +36,23 @@ def test_every_point_lies_inside_and_each_compaction_has_its_mark() -> None:
     assert re.search("over 2 requests: now 150 of 1,000 tokens, 2 compactions", svg.attrib["aria-label"])
 
 
+def test_the_peak_of_a_compaction_lies_inside_however_high_it_is() -> None:
+    seen = context_window(
+        Numbered(number, number, event)
+        for number, event in enumerate(
+            [
+                TurnStarted(None, 1, 900, 1_000),
+                ContextCompacted(None, 3_000, 100, 1_000),
+                TurnStarted(None, 2, 150, 1_000),
+            ],
+            1,
+        )
+    )
+    (line,) = plot(seen).findall("polyline")
+    heights = [float(pair.split(",")[1]) for pair in line.attrib["points"].split()]
+    assert min(heights) >= 0
+
+
 def test_a_single_request_is_a_point_and_none_is_no_plot() -> None:
     seen = context_window([Numbered(1, 1, TurnStarted(None, 1, 10, 100))])
     assert plot(seen).findall("circle")

@@ -246,7 +246,10 @@ def cap_of(draft: Draft) -> int | None:
 
 
 def _pins(texts: Sequence[str]) -> tuple[ModelPin, ...]:
-    return tuple(pin for text in texts if (pin := parse_pin(text)) is not None)
+    """Return the pins; of those that name one model the first counts (specification 4.3)."""
+    pins = [pin for text in texts if (pin := parse_pin(text)) is not None]
+    first = {pin.key: pin for pin in reversed(pins)}
+    return tuple(first[key] for key in dict.fromkeys(pin.key for pin in pins))
 
 
 def _number(value: Number) -> float | None:

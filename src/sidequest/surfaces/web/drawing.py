@@ -21,7 +21,8 @@ def size_plot(seen: ContextWindow) -> str:
     if not points:
         return ""
     first, last = points[0].number, points[-1].number
-    top = max(max(p.hard_limit for p in points), max(p.tokens for p in points), 1) * 1.05
+    peaks = [shrunk.tokens_before for shrunk in seen.shrinks if shrunk.behind >= first - 1]
+    top = max(*(p.hard_limit for p in points), *(p.tokens for p in points), *peaks, 1) * 1.05
     inner_w, inner_h = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
     def x(number: float) -> float:

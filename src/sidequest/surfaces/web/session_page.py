@@ -197,7 +197,8 @@ class _SessionPage:
                 continue
             self._told.add(sameness(value))
             if value.at_ms >= self._opened_ms:
-                ui.notify(compaction_words(value), position="top", classes="toast")
+                # A colour of ours: Quasar's own text colour beats every stylesheet.
+                ui.notify(compaction_words(value), position="top", classes="toast", textColor="ink")
 
     def _complain(self, text: str) -> None:
         self._error.text = text
