@@ -179,6 +179,7 @@ def test_a_save_keeps_comments_keys_of_others_and_what_was_left_out(agents: Agen
 
 
 def test_of_fallbacks_that_name_one_model_the_first_counts(agents: Agents, mine: Path):
+    write_definition(mine, "tides", BY_HAND)
     said = agents.update("tides", Draft(fallback_models=("a/b|high", "c/d", "a/b")))
     assert said.fallback_models == ("a/b|high", "c/d")
 
