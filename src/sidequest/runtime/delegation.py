@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from sidequest.runtime.recorder import Emit, Progress, RunRecorder
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.results import Spill
 from sidequest.runtime.summariser import Sleep
+from sidequest.runtime.waiting import Deadline, RunTime
 
 if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset
@@ -83,15 +85,19 @@ class DelegationRun:
     """What the session and its delegations draw from."""
     progress: Progress = field(default_factory=Progress)
     attempts: Attempts = field(init=False)
+    run_time: RunTime = field(default_factory=RunTime, init=False)
+    """What measures its time and stands still while a question of it waits for a person."""
     _stop_requested: bool = field(default=False, init=False)
     _why_silent: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
+        watch = LimitWatch(self.plan.limits, self.account, self.clock)
+        self.run_time.measured_by(watch)
         recorder = RunRecorder(
             self.plan.delegation_id,
             self.emit,
             self.progress,
-            watch=LimitWatch(self.plan.limits, self.account, self.clock),
+            watch=watch,
             lane=self.lane,
         )
         self.attempts = Attempts(
@@ -141,8 +147,9 @@ class DelegationRun:
                 stopped = True
             else:
                 self.attempts.recorder.watch.start()
-                async with asyncio.timeout(self.plan.limits.seconds):
-                    await self.attempts.run([*self.plan.history, brief_request(self.plan.brief)])
+                async with asyncio.timeout(None) as timeout:
+                    with self.run_time.of_this_agent(), self._cut_by(timeout):
+                        await self.attempts.run([*self.plan.history, brief_request(self.plan.brief)])
         except RunFailed as failed:
             failure = self._told_to_parent(failed.failure)
         except TimeoutError:
@@ -155,6 +162,19 @@ class DelegationRun:
         except Exception as error:  # noqa: BLE001 - the edge of a run: it settles, and the cause is recorded
             failure = Failure(ErrorCode.UNEXPECTED_DELEGATION_REJECTION, f"{type(error).__name__}: {error}")
         return self._outcome(failure, stopped, self.clock() - started)
+
+    @contextmanager
+    def _cut_by(self, timeout: asyncio.Timeout) -> Iterator[None]:
+        """Let `timeout` strike when the wall time of the plan is over."""
+        if self.plan.limits.seconds is None:
+            yield
+            return
+        deadline = Deadline(self.plan.limits.seconds, lambda: timeout.reschedule(0))
+        self.run_time.measured_by(deadline)
+        try:
+            yield
+        finally:
+            deadline.cancel()
 
     def overdue(self) -> Outcome:
         """Return the outcome of a run that did not end when its time was over."""

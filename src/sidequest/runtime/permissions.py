@@ -35,6 +35,7 @@ from sidequest.core.permissions import (
     grants_of,
 )
 from sidequest.runtime.outside import let_through
+from sidequest.runtime.waiting import waiting_for_a_person
 
 NO_SURFACE_WAIT_S = 1.0
 """How long a question waits when no surface can answer."""
@@ -119,7 +120,8 @@ class Questions:
         try:
             self._set_clocks()
             self._tell()
-            return await question.reply
+            with waiting_for_a_person():
+                return await question.reply
         finally:
             if question in self._queue:
                 self._queue.remove(question)

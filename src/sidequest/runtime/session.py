@@ -68,6 +68,7 @@ from sidequest.runtime.stored import Origin, begin, branch, chain_history, first
 from sidequest.runtime.summariser import Sleep, model_summariser
 from sidequest.runtime.toolbox import Toolbox
 from sidequest.runtime.tools import Delegation
+from sidequest.runtime.waiting import RunTime
 from sidequest.runtime.workspace import Workspace
 from sidequest.store.rows import DelegationRow, NewSession
 from sidequest.subagents.catalog import Catalog
@@ -418,6 +419,8 @@ class Session:
         before = {record.id for record in self.delegations.records.all()}
         delivered = {record.id for record in self.delegations.records.all() if record.delivered}
         attempts = self._attempts()
+        run_time = RunTime()
+        run_time.measured_by(attempts.recorder.watch)
         failure: Failure | None = None
         reason, answer = StopReason.STOP, ""
         attempts.messages = [*self.messages, ModelRequest(parts=[UserPromptPart(text)])]
@@ -425,7 +428,8 @@ class Session:
         try:
             await self.delegations.stop()
             await self._entitle(text)
-            answer = await attempts.run(attempts.messages)
+            with run_time.of_this_agent():
+                answer = await attempts.run(attempts.messages)
             self.messages = attempts.messages
             reason = attempts.recorder.progress.limit or StopReason.STOP
         except SidequestError as error:
