@@ -38,6 +38,18 @@ TOOL_RETRIES = 10
 OUTPUT_RETRIES = 2
 
 
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """How a fork's requests begin as its parent's do, so that a prompt cache serves them."""
+
+    instructions: str
+    """The parent's."""
+    toolset: AbstractToolset[Any]
+    """Everything the parent is offered; what is not granted fails."""
+    granted_only: GrantedOnly
+    """Refuses what is offered only for the sake of the prefix, before anybody is asked about it."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that decides how a delegation runs, resolved before it starts."""
@@ -61,8 +73,8 @@ class Plan:
     """Decides about each tool call; None lets every granted tool run."""
     spill: Spill | None = None
     patterns: tuple[Pattern, ...] = ()
-    granted_only: GrantedOnly | None = None
-    """Refuses what a fork is offered only for the sake of its parent's prefix; None for everybody else."""
+    shared: SharedPrefix | None = None
+    """What a fork begins with on the model of the plan; None for everybody else, and on every fallback."""
     history_lost: bool = False
     """Whether `history` lacks work that no summary covers: the report then comes from lost history."""
 
@@ -187,15 +199,17 @@ class DelegationRun:
         return self._outcome(failure, False, 0.0)
 
     def _make_agent(self, model: ResolvedModel, capabilities: Sequence[Any]) -> Agent[Any, str]:
+        plan = self.plan
+        # Another model has no cache to keep: there a fork has instructions and tools of its own.
+        shared = plan.shared if model.key == plan.model.key else None
+        toolset = shared.toolset if shared else plan.toolset
+        before = (shared.granted_only if shared else None, plan.gate)
         return Agent(
             model.model,
-            name=self.plan.agent,
-            instructions=self.plan.instructions,
-            toolsets=[self.plan.toolset] if self.plan.tool_names else [],
-            capabilities=[
-                *(own for own in (self.plan.granted_only, self.plan.gate) if own is not None),
-                *capabilities,
-            ],
+            name=plan.agent,
+            instructions=shared.instructions if shared else plan.instructions,
+            toolsets=[toolset] if plan.tool_names else [],
+            capabilities=[*(one for one in before if one is not None), *capabilities],
             retries={"tools": TOOL_RETRIES, "output": OUTPUT_RETRIES},
         )
 
