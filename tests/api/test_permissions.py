@@ -68,7 +68,7 @@ async def test_an_answer_reaches_the_one_who_asked(
     api: ApiFactory, decision: str, note: str, expected: Answer
 ) -> None:
     async with api() as it:
-        _, (first, second) = await asked(it, COMMAND, Action("Bash", command="make all"))
+        _, (first, second) = await asked(it, COMMAND, Action("Bash", command="git push"))
         key = (await waiting(it))[0]["id"]
         await it.post(f"/permissions/{key}", {"decision": decision, "note": note}, 204)
         assert await first == expected

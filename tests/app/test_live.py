@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sidequest.core.errors import ErrorCode, SidequestError
+from sidequest.core.events import Notice
 from sidequest.core.outcome import Status
 from sidequest.core.permissions import Mode
+from sidequest.subagents.trust import TrustFile
 from sidequest.surfaces.app.application import Application
 from sidequest.surfaces.app.live import Live, forked
 from tests.app.conftest import Opened
-from tests.surfaces.conftest import write_settings
+from tests.surfaces.conftest import write_definition, write_settings
 
 pytestmark = pytest.mark.anyio
 QUESTION = "Where is BERTH_LIMIT defined?"
@@ -233,3 +236,92 @@ class TestChoices:
             await application.live.release(live.id)
             assert application.live.mode_of(live.id) is Mode.AUTO
             assert (await application.live.open(live.id)).session.rights.mode is Mode.AUTO
+
+
+class TestSettingsOfAnOpenSession:
+    """Settings, definitions and trust are read for each turn (specification 4.1)."""
+
+    async def test_a_new_deny_rule_holds_from_the_next_prompt_on(self, home: Path, opened: Opened) -> None:
+        async with opened() as application:
+            live = await application.live.create()
+            write_settings(home, 'permission_mode = "auto"\nmax_turns = 7\n[deny]\ntools = ["Task"]\n')
+            await application.live.prompt(live.id, QUESTION)
+            await done(live)
+            assert await application.store.delegations.list(live.id) == []
+            session = live.session
+            assert (session.rights.mode, session.options.limits.turns) == (Mode.AUTO, 7)
+
+    async def test_trust_that_was_withdrawn_takes_the_folders_own_subagents_and_instructions(
+        self, tree: Path, opened: Opened
+    ) -> None:
+        text = "---\nname: own\ndescription: d\ntools: Read\n---\nRead.\n"
+        write_definition(tree / ".agents/subagents", "own", text)
+        (tree / "AGENTS.md").write_text("Use tabs.")
+        TrustFile.of(os.environ).trust(tree)
+        async with opened() as application:
+            live = await application.live.create()
+            assert live.session.catalog.get("own") is not None
+            assert live.session.delegations.project_instructions != ""
+            TrustFile.of(os.environ).forget(tree)
+            await application.live.prompt(live.id, QUESTION)
+            await done(live)
+            assert live.session.catalog.get("own") is None
+            assert live.session.delegations.project_instructions == ""
+            await application.live.prompt(live.id, QUESTION)
+            await done(live)
+            events = [numbered.event for numbered in live.session.log.after()]
+            said = [event.text for event in events if isinstance(event, Notice)]
+            assert sum("of this folder are not used" in line for line in said) == 1
+
+    async def test_a_subagent_that_was_changed_is_resumed_as_it_is_now(
+        self, home: Path, opened: Opened
+    ) -> None:
+        text = "---\nname: explorer\ndescription: d\ntools: Read, Glob, Grep\n---\n{}\n"
+        folder = home / ".agents/subagents"
+        write_definition(folder, "explorer", text.format("Look once."))
+        async with opened() as application:
+            key = await answered(application)
+            (row,) = await application.store.delegations.list(key)
+            write_definition(folder, "explorer", text.format("Look twice."))
+            live = await application.live.resume(key, row.id, "Look again.")
+            await done(live)
+            record = live.session.delegations.records.all()[-1]
+            assert "Look twice." in record.run.plan.instructions  # type: ignore[union-attr]
+
+    async def test_what_was_chosen_for_the_session_stays(self, home: Path, opened: Opened) -> None:
+        write_settings(home, '[models."offline/small"]\ncontext_window = 6000\n')
+        async with opened() as application:
+            live = await application.live.create(model="offline/small", mode=Mode.ACCEPT_EDITS)
+            models = '[models."offline/small"]\ncontext_window = 7000\n'
+            write_settings(home, f'default_model = "offline/extractive"\npermission_mode = "auto"\n{models}')
+            await application.live.prompt(live.id, QUESTION)
+            await done(live)
+            session = live.session
+            assert (session.models.session.key, session.models.session.window) == ("offline/small", 7000)
+            assert session.rights.mode is Mode.ACCEPT_EDITS
+
+    async def test_settings_that_cannot_be_read_refuse_the_turn_and_lose_nothing(
+        self, home: Path, opened: Opened
+    ) -> None:
+        async with opened() as application:
+            key = await answered(application)
+            live = await application.live.open(key)
+            before = list(live.session.messages)
+            write_settings(home, "deny = [")
+            with pytest.raises(SidequestError) as caught:
+                await application.live.prompt(key, QUESTION)
+            assert caught.value.code is ErrorCode.SETTINGS_INVALID
+            assert (live.session.messages, live.busy) == (before, False)
+            write_settings(home, "")
+            assert await application.live.prompt(key, QUESTION) is live
+            await done(live)
+            assert live.work is not None and live.work.result().ok
+
+    async def test_two_prompts_at_once_begin_one_turn(self, opened: Opened) -> None:
+        async with opened() as application:
+            live = await application.live.create()
+            both = [application.live.prompt(live.id, QUESTION) for _ in range(2)]
+            results = await asyncio.gather(*both, return_exceptions=True)
+            refused = [result for result in results if isinstance(result, SidequestError)]
+            assert [error.code for error in refused] == [ErrorCode.AGENT_BUSY]
+            await done(live)

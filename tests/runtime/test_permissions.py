@@ -113,6 +113,47 @@ def test_allowed_for_the_session_is_not_asked_again() -> None:
     asyncio.run(case())
 
 
+def test_allowed_for_the_session_answers_equal_questions_that_wait_and_no_others() -> None:
+    async def case() -> None:
+        questions, told = Questions(), list[int]()
+        questions.surface(lambda: told.append(len(questions)))
+        commands = ["git status", "make", "git log", "git push; make", "git diff", "sudo git log"]
+        asked = [
+            asyncio.create_task(questions.ask(("parent", str(n)), Action("Bash", command=command), {}, "why"))
+            for n, command in enumerate(commands)
+        ]
+        await waiting(questions, len(commands))
+        first = questions.waiting[0]
+        questions.answer(first.id, Answer(True, for_session=True))
+        assert [question.action.command for question in questions.waiting] == [
+            "make",
+            "git push; make",
+            "sudo git log",
+        ]
+        assert told[-1] == 3
+        assert all([(await asked[n]).allowed for n in (0, 2, 4)])
+        questions.deny_all()
+        assert not any([(await asked[n]).allowed for n in (1, 3, 5)])
+
+    asyncio.run(case())
+
+
+def test_a_refusal_and_a_single_yes_answer_one_question() -> None:
+    async def case() -> None:
+        questions = Questions()
+        questions.surface(lambda: None)
+        asked = [asyncio.create_task(questions.ask(("parent",), BASH, {}, "why")) for _ in range(3)]
+        await waiting(questions, 3)
+        for allowed in (True, False):
+            assert questions.head is not None
+            questions.answer(questions.head.id, Answer(allowed))
+        assert len(questions) == 1
+        questions.deny_all()
+        await asyncio.gather(*asked)
+
+    asyncio.run(case())
+
+
 @pytest.mark.parametrize(
     ("granted", "later", "asked_again"),
     [

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelHTTPError
 
 from sidequest.runtime.tools import Delegation
 from sidequest.runtime.workspace import Workspace
 from sidequest.subagents.catalog import Catalog
+from sidequest.subagents.definition import ModelPin
 from tests.support.neutral import Reply, Seen
 from tests.support.provider import LoopbackProvider
+from tests.support.scripted_model import Asked, ScriptedModel, Step, calling
+from tests.support.sessions import helper, session
 from tests.support.team import worker
 
 APIS = ("chat_model", "responses_model", "anthropic_model")
@@ -118,3 +122,39 @@ def test_a_granted_tool_runs(tmp_path: Path) -> None:
 
 def test_the_parent_gets_its_report(tmp_path: Path) -> None:
     assert "REPORT" in Run(tmp_path).run().parents[-1].tool_results[-1].text
+
+
+def test_a_fork_that_falls_back_to_another_model_has_instructions_and_tools_of_its_own(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.txt").write_text("CONTENT-OF-A")
+    forks: list[Asked] = []
+
+    def answer(asked: Asked) -> Step:
+        if not any("You are now helper" in text for text in asked.user_texts):
+            task = {"agent": "helper", "task": "Look at a.", "context": "fork"}
+            steps = [calling(("Task", task)), calling(("TaskWait", {})), "Thanks."]
+            return steps[min(len(asked.results), 2)]
+        forks.append(asked)
+        if len(forks) == 1:
+            return calling(("Read", {"path": "a.txt"}))
+        return ModelHTTPError(404, "m", {"error": {"message": "The model does not exist."}})
+
+    fallback = ScriptedModel(calling(("Bash", {"command": "touch made"})), "REPORT")
+    own = helper(model=None, fallback_models=(ModelPin("test/child"),))
+
+    async def case() -> None:
+        parent = ScriptedModel(answer, repeat=True)
+        async with session(tmp_path, parent, fallback, definitions=[own]) as opened:
+            result = await opened.prompt("Go.")
+            assert [outcome.report for outcome in result.delegations] == ["REPORT"]
+
+    asyncio.run(case())
+    on_parents, on_its_own = forks[-1], fallback.asked[0]
+    assert "Bash" in on_parents.tool_names and "You help." not in (on_parents.info.instructions or "")
+    assert on_its_own.tool_names == ["Read", "Grep"]
+    assert "You help." in (on_its_own.info.instructions or "")
+    assert on_its_own.messages[-1].instructions == on_its_own.info.instructions
+    assert on_its_own.user_texts == on_parents.user_texts, "the brief stays verbatim"
+    assert "CONTENT-OF-A" in on_its_own.results[-1], "what it did before the fallback stays"
+    assert not (tmp_path / "made").exists()

@@ -10,6 +10,8 @@ from tests.support.gate import Gate
 from tests.support.neutral import Reply, Seen
 
 WRITTEN = "hello from the page\n"
+LONG = "".join(f"line {number}\n" for number in range(500))
+"""A file of more lines than a question shows at once."""
 EVIL = (
     "# Report\n\n<script>window.evil = 1</script>\n\n<img src=x onerror='window.evil = 2'>\n\n"
     "[go](javascript:window.evil=3) [out](https://example.org/there)\n\n"
@@ -52,6 +54,8 @@ class Lab:
             return Reply("I ask.", [("Task", task)])
         if "evil" in prompt:
             return Reply("I ask.", [self._task("job-evil")])
+        if "write a long file" in prompt:
+            return Reply("I write.", [("Write", {"path": "long.txt", "content": LONG})])
         if "write" in prompt:
             return Reply("I write.", [("Write", {"path": "new.txt", "content": WRITTEN})])
         return Reply(f"You said: {prompt}")

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from tests.support.gate import Gate
 from tests.support.provider import LoopbackProvider
 from tests.web.conftest import PATIENCE_MS
-from tests.web.lab import EVIL, WRITTEN, Lab
+from tests.web.lab import EVIL, LONG, WRITTEN, Lab
 from tests.web.served import Served, serve
 from tests.web.test_sessions_page import begin
 
@@ -239,6 +239,20 @@ def test_a_question_shows_what_would_be_written_and_goes_everywhere_when_it_is_a
     expect(question).to_be_hidden()
     finished(page)
     assert (served.root / "new.txt").read_text() == WRITTEN
+
+
+def test_a_change_is_allowed_only_when_all_of_it_has_been_shown(page: Page, served: Served) -> None:
+    begin(page, served, "write a long file")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    allow = question.get_by_role("button", name="Allow once")
+    expect(allow).to_be_disabled()
+    expect(question.get_by_role("button", name="Allow for this session")).to_be_disabled()
+    expect(question).not_to_contain_text("+line 499")
+    question.get_by_role("button", name=re.compile("^Show the other")).click()
+    expect(question).to_contain_text("+line 499")
+    allow.click()
+    finished(page)
+    assert (served.root / "long.txt").read_text() == LONG
 
 
 def test_a_question_is_denied_with_a_note_for_the_model(page: Page, served: Served) -> None:

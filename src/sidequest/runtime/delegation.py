@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from sidequest.runtime.recorder import Emit, Progress, RunRecorder
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.results import Spill
 from sidequest.runtime.summariser import Sleep
+from sidequest.runtime.waiting import Deadline, RunTime
 
 if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset
@@ -34,6 +36,18 @@ if TYPE_CHECKING:
 TOOL_RETRIES = 10
 """How often in a row a delegate may send arguments that a tool's schema refuses."""
 OUTPUT_RETRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """How a fork's requests begin as its parent's do, so that a prompt cache serves them."""
+
+    instructions: str
+    """The parent's."""
+    toolset: AbstractToolset[Any]
+    """Everything the parent is offered; what is not granted fails."""
+    granted_only: GrantedOnly
+    """Refuses what is offered only for the sake of the prefix, before anybody is asked about it."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +73,8 @@ class Plan:
     """Decides about each tool call; None lets every granted tool run."""
     spill: Spill | None = None
     patterns: tuple[Pattern, ...] = ()
-    granted_only: GrantedOnly | None = None
-    """Refuses what a fork is offered only for the sake of its parent's prefix; None for everybody else."""
+    shared: SharedPrefix | None = None
+    """What a fork begins with on the model of the plan; None for everybody else, and on every fallback."""
     history_lost: bool = False
     """Whether `history` lacks work that no summary covers: the report then comes from lost history."""
 
@@ -83,15 +97,19 @@ class DelegationRun:
     """What the session and its delegations draw from."""
     progress: Progress = field(default_factory=Progress)
     attempts: Attempts = field(init=False)
+    run_time: RunTime = field(default_factory=RunTime, init=False)
+    """What measures its time and stands still while a question of it waits for a person."""
     _stop_requested: bool = field(default=False, init=False)
     _why_silent: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
+        watch = LimitWatch(self.plan.limits, self.account, self.clock)
+        self.run_time.measured_by(watch)
         recorder = RunRecorder(
             self.plan.delegation_id,
             self.emit,
             self.progress,
-            watch=LimitWatch(self.plan.limits, self.account, self.clock),
+            watch=watch,
             lane=self.lane,
         )
         self.attempts = Attempts(
@@ -141,8 +159,9 @@ class DelegationRun:
                 stopped = True
             else:
                 self.attempts.recorder.watch.start()
-                async with asyncio.timeout(self.plan.limits.seconds):
-                    await self.attempts.run([*self.plan.history, brief_request(self.plan.brief)])
+                async with asyncio.timeout(None) as timeout:
+                    with self.run_time.of_this_agent(), self._cut_by(timeout):
+                        await self.attempts.run([*self.plan.history, brief_request(self.plan.brief)])
         except RunFailed as failed:
             failure = self._told_to_parent(failed.failure)
         except TimeoutError:
@@ -156,6 +175,19 @@ class DelegationRun:
             failure = Failure(ErrorCode.UNEXPECTED_DELEGATION_REJECTION, f"{type(error).__name__}: {error}")
         return self._outcome(failure, stopped, self.clock() - started)
 
+    @contextmanager
+    def _cut_by(self, timeout: asyncio.Timeout) -> Iterator[None]:
+        """Let `timeout` strike when the wall time of the plan is over."""
+        if self.plan.limits.seconds is None:
+            yield
+            return
+        deadline = Deadline(self.plan.limits.seconds, lambda: timeout.reschedule(0))
+        self.run_time.measured_by(deadline)
+        try:
+            yield
+        finally:
+            deadline.cancel()
+
     def overdue(self) -> Outcome:
         """Return the outcome of a run that did not end when its time was over."""
         self.progress.limit = StopReason.TIME_LIMIT
@@ -167,15 +199,17 @@ class DelegationRun:
         return self._outcome(failure, False, 0.0)
 
     def _make_agent(self, model: ResolvedModel, capabilities: Sequence[Any]) -> Agent[Any, str]:
+        plan = self.plan
+        # Another model has no cache to keep: there a fork has instructions and tools of its own.
+        shared = plan.shared if model.key == plan.model.key else None
+        toolset = shared.toolset if shared else plan.toolset
+        before = (shared.granted_only if shared else None, plan.gate)
         return Agent(
             model.model,
-            name=self.plan.agent,
-            instructions=self.plan.instructions,
-            toolsets=[self.plan.toolset] if self.plan.tool_names else [],
-            capabilities=[
-                *(own for own in (self.plan.granted_only, self.plan.gate) if own is not None),
-                *capabilities,
-            ],
+            name=plan.agent,
+            instructions=shared.instructions if shared else plan.instructions,
+            toolsets=[toolset] if plan.tool_names else [],
+            capabilities=[*(one for one in before if one is not None), *capabilities],
             retries={"tools": TOOL_RETRIES, "output": OUTPUT_RETRIES},
         )
 

@@ -34,6 +34,7 @@ from sidequest.runtime.records import MAX_RETAINED, DelegationRecord, Records
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.summariser import Sleep
 from sidequest.runtime.toolbox import Toolbox
+from sidequest.runtime.waiting import Deadline
 from sidequest.store.rows import DelegationRow, NewDelegation
 from sidequest.subagents.catalog import Catalog
 from sidequest.subagents.definition import definition_as_dict
@@ -194,7 +195,8 @@ class Delegations:
         record.job.add_done_callback(lambda job: self._ensure_settled(record))
         if plan.limits.seconds is not None:
             patience = plan.limits.seconds + self.grace_s
-            timer = asyncio.get_running_loop().call_later(patience, self._overdue, record)
+            timer = Deadline(patience, lambda: self._overdue(record))
+            run.run_time.measured_by(timer)
             record.job.add_done_callback(lambda job: timer.cancel())
         return record
 

@@ -19,7 +19,7 @@ class Limits:
     turns: int | None = None
     """Most model requests, at least 1, inclusive."""
     seconds: float | None = None
-    """Most wall time; at its end the run is cut."""
+    """Most wall time, without what the agent waits for a person; at its end the run is cut."""
     cost_usd: float | None = None
     """Most US dollars. Not enforced while no price is known, and then it is said."""
 
@@ -55,10 +55,23 @@ class LimitWatch:
     largest_turn_usd: float = 0.0
     started: float | None = None
     """When the wall time began, by the clock; None before `start`."""
+    waited_s: float = 0.0
+    """How much of the time since then was waiting for a person, which is not counted."""
+    _paused: float | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Begin to measure the wall time."""
         self.started = self.clock()
+
+    def pause(self) -> None:
+        """Stand still: a question of the run waits for a person."""
+        self._paused = self.clock()
+
+    def resume(self) -> None:
+        """Go on from where it stood still."""
+        if self._paused is not None:
+            self.waited_s += self.clock() - self._paused
+            self._paused = None
 
     def spend(self, model: str, cost_usd: float | None) -> None:
         """Count the cost of one answer of this run, for itself and for the session."""
@@ -77,7 +90,8 @@ class LimitWatch:
         if self.limits.turns is not None and turn >= self.limits.turns:
             return StopReason.TURN_LIMIT
         if self.limits.seconds is not None and self.started is not None:
-            elapsed = self.clock() - self.started
+            now = self.clock() if self._paused is None else self._paused
+            elapsed = now - self.started - self.waited_s
             if elapsed >= self.limits.seconds * (1 - TIME_FOR_REPORT):
                 return StopReason.TIME_LIMIT
         if self._money_is_short(self.limits.cost_usd, self.spent_usd):

@@ -130,6 +130,19 @@ class RegistryModels:
         self.registry = registry
         self.session = session
         self._built: dict[str, Model] = {}
+        self._replaced: list[Model] = []
+        """Built from an earlier registry; closed with the others."""
+
+    def renew(self, registry: ModelRegistry) -> None:
+        """Know the models of `registry` from now on; the session's stays, with what is known of it there.
+
+        Raises:
+            SidequestError: the session's model cannot be used any more; nothing is changed.
+        """
+        self.session = registry.resolve(self.session.key).require_ready()
+        self.registry = registry
+        self._replaced += self._built.values()
+        self._built = {}
 
     def build(self, binding: ModelBinding) -> Model:
         """Return the model of `binding`, the same object for the same key."""
@@ -139,7 +152,7 @@ class RegistryModels:
 
     async def close(self) -> None:
         """Close the clients of every model that was built here."""
-        for model in self._built.values():
+        for model in (*self._built.values(), *self._replaced):
             client = getattr(model, "client", None)
             close = getattr(client, "close", None)
             if close is not None:
@@ -147,6 +160,7 @@ class RegistryModels:
                 if isawaitable(closing):
                     await closing
         self._built.clear()
+        self._replaced.clear()
 
     def ready(
         self, binding: ModelBinding, *, cap: int | None = None, thinking: Thinking | None = None

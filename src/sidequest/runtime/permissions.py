@@ -35,6 +35,7 @@ from sidequest.core.permissions import (
     grants_of,
 )
 from sidequest.runtime.outside import let_through
+from sidequest.runtime.waiting import waiting_for_a_person
 
 NO_SURFACE_WAIT_S = 1.0
 """How long a question waits when no surface can answer."""
@@ -117,8 +118,7 @@ class Questions:
         confirmation: Confirmation | None = None,
     ) -> Answer:
         """Put a question into the queue and wait for its answer; remembered grants answer at once."""
-        needed = grants_of(action)
-        if needed and needed <= self._grants:
+        if self._is_granted(action):
             return Answer(True)
         reply = asyncio.get_running_loop().create_future()
         question = Question(uuid.uuid4().hex, asker, action, arguments, why, reply, confirmation)
@@ -126,7 +126,8 @@ class Questions:
         try:
             self._set_clocks()
             self._tell()
-            return await question.reply
+            with waiting_for_a_person():
+                return await question.reply
         finally:
             if question in self._queue:
                 self._queue.remove(question)
@@ -134,16 +135,30 @@ class Questions:
             self._set_clocks()
 
     def answer(self, question_id: str, answer: Answer) -> bool:
-        """Answer the question `question_id`; False when it is not waiting (any more), and nothing happens."""
+        """Answer the question `question_id`; False when it is not waiting (any more), and nothing happens.
+
+        What is allowed for the session is allowed for others that wait, too, as far as that covers them.
+        """
         for question in self._queue:
             if question.id == question_id and not question.reply.done():
-                if answer.allowed and answer.for_session:
-                    self._grants |= grants_of(question.action)
                 question.reply.set_result(answer)
                 self._queue.remove(question)
+                if answer.allowed and answer.for_session:
+                    self._grants |= grants_of(question.action)
+                    self._allow_granted()
                 self._tell()
                 return True
         return False
+
+    def _is_granted(self, action: Action) -> bool:
+        needed = grants_of(action)
+        return bool(needed) and needed <= self._grants
+
+    def _allow_granted(self) -> None:
+        for question in [waiting for waiting in self._queue if self._is_granted(waiting.action)]:
+            if not question.reply.done():
+                question.reply.set_result(Answer(True))
+            self._queue.remove(question)
 
     def deny_all(self, note: str = "the work was stopped") -> None:
         """Deny everything that waits."""

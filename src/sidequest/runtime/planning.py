@@ -19,7 +19,7 @@ from sidequest.core.provider_errors import Pattern
 from sidequest.core.tokens import compact_json, estimate_message, estimate_text
 from sidequest.core.transcript import amount_of_work, brief_request, seed, snapshot
 from sidequest.runtime.chains import MAX_READ_LINES
-from sidequest.runtime.delegation import Plan
+from sidequest.runtime.delegation import Plan, SharedPrefix
 from sidequest.runtime.journal import Journal
 from sidequest.runtime.limits import Limits
 from sidequest.runtime.model_choice import Choice, ModelChooser
@@ -204,9 +204,9 @@ class Planner:
         return replace(
             plan,
             brief=FORK_WRAPPER.format(name=definition.name, role=role, task=task),
-            instructions=prefix.instructions,
-            toolset=PrefixToolset(plan.toolset, prefix),
-            granted_only=GrantedOnly(granted),
+            shared=SharedPrefix(
+                prefix.instructions, PrefixToolset(plan.toolset, prefix), GrantedOnly(granted)
+            ),
         )
 
     def _gate(self, definition: SubagentDefinition) -> PermissionGate | None:

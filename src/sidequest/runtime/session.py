@@ -68,6 +68,7 @@ from sidequest.runtime.stored import Origin, begin, branch, chain_history, first
 from sidequest.runtime.summariser import Sleep, model_summariser
 from sidequest.runtime.toolbox import Toolbox
 from sidequest.runtime.tools import Delegation
+from sidequest.runtime.waiting import RunTime
 from sidequest.runtime.workspace import Workspace
 from sidequest.store.rows import DelegationRow, NewSession
 from sidequest.subagents.catalog import Catalog
@@ -184,8 +185,7 @@ class Session:
         except SidequestError:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise
-        given = options.project_instructions
-        self._project = given or "" if given is not True else load_project_instructions(self.workspace.root)
+        self._project = self._instructions_of(options)
         self.rights = Rights(
             options.permission_mode,
             options.deny,
@@ -242,6 +242,42 @@ class Session:
             disabled = SwitchFile.of(os.environ).disabled()
             catalog = Catalog.load(standard_sources(Path.home(), chosen.root), disabled=disabled)
         return cls(chosen, catalog, RegistryModels(registry, binding))
+
+    def _instructions_of(self, options: SessionOptions) -> str:
+        given = options.project_instructions
+        return given or "" if given is not True else load_project_instructions(self.workspace.root)
+
+    def renew(self, options: SessionOptions, catalog: Catalog, registry: ModelRegistry | None = None) -> None:
+        """Go on, from the next turn on, with what a session that is opened now would get.
+
+        That is the subagents of `catalog`, the models of `registry` (None: those that are known), and all of
+        `options` but `root`, `model` and `stream`. The session keeps these three, what was said, what was
+        allowed for the session, and what it has spent.
+
+        Raises:
+            SidequestError: `AGENT_BUSY` while something runs; `SETTINGS_INVALID` when a sandbox is required
+                and does not work here; `USAGE` when the folder is gone; the session's model cannot be used
+                any more. Nothing is changed then.
+        """
+        if self._job is not None or self.delegations.records.running():
+            raise SidequestError(ErrorCode.AGENT_BUSY, "This session is working.", "Wait for it or stop it.")
+        kept = self.options
+        options = replace(options, root=kept.root, model=kept.model, stream=kept.stream)
+        workspace = self.workspace
+        if (workspace.denied, workspace.sandbox) != (options.deny.paths, options.sandbox):
+            workspace = replace(workspace, denied=options.deny.paths, sandbox=options.sandbox)
+        project = self._instructions_of(options)
+        if registry is not None:
+            self.models.renew(registry)
+        # From here on nothing can fail: half of a change would be neither the old settings nor the new ones.
+        self.options, self.catalog, self.workspace, self._project = options, catalog, workspace, project
+        # In place: gates hold the rights, and with them the queue and what was allowed for the session.
+        self.rights.mode, self.rights.rules = options.permission_mode, options.deny
+        known = self.delegations
+        known.catalog, known.toolbox, known.project_instructions = catalog, Toolbox(workspace), project
+        known.default_context, known.patterns = options.default_context, options.patterns
+        known.max_running, known.max_total = options.max_running, options.max_total
+        known.account.limit_usd = options.max_cost_usd
 
     async def attach(self, store: Store, session_id: str | None = None) -> None:
         """Write this session to `store` from now on; `session_id` continues a stored one, None begins one.
@@ -386,6 +422,8 @@ class Session:
         before = {record.id for record in self.delegations.records.all()}
         delivered = {record.id for record in self.delegations.records.all() if record.delivered}
         attempts = self._attempts()
+        run_time = RunTime()
+        run_time.measured_by(attempts.recorder.watch)
         failure: Failure | None = None
         reason, answer = StopReason.STOP, ""
         attempts.messages = [*self.messages, ModelRequest(parts=[UserPromptPart(text)])]
@@ -393,7 +431,8 @@ class Session:
         try:
             await self.delegations.stop(self.delegations.records.of_parent())
             await self._entitle(text)
-            answer = await attempts.run(attempts.messages)
+            with run_time.of_this_agent():
+                answer = await attempts.run(attempts.messages)
             self.messages = attempts.messages
             reason = attempts.recorder.progress.limit or StopReason.STOP
         except SidequestError as error:

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 MAX_DIFF_BYTES = 1 << 20
 """Largest file whose change is computed."""
-MAX_TASK_LINES = 6
-"""Most lines of a task that are shown where a subagent is confirmed; of more, the first ones."""
-MAX_TASK_LINE_CHARS = 200
-"""Longest of these lines in characters, inclusive; of a longer one the beginning."""
 
 
 def granted_for_session(action: Action) -> str:
@@ -64,15 +60,12 @@ def content_lines(question: Question, root: Path) -> Iterator[str]:
     else:
         rest = {key: value for key, value in given.items() if key != "path"}
         if rest:
-            yield one_line(json.dumps(rest, ensure_ascii=False, default=str), 600)
+            yield one_line(json.dumps(rest, ensure_ascii=False, default=str))
 
 
 def confirmation_lines(asked: Confirmation) -> Iterator[str]:
     """Give the task of a subagent that is to be started, and what it could do."""
-    lines = visible(asked.task).split("\n")
-    yield from (one_line(line, MAX_TASK_LINE_CHARS) for line in lines[:MAX_TASK_LINES])
-    if len(lines) > MAX_TASK_LINES:
-        yield f"… {len(lines) - MAX_TASK_LINES} more lines …"
+    yield from visible(asked.task).split("\n")
     yield from (f"it can {one_line(capability.text)}" for capability in asked.capabilities)
 
 

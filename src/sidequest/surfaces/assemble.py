@@ -29,7 +29,7 @@ from sidequest.surfaces.text import some
 
 if TYPE_CHECKING:
     from sidequest.models.local_servers import LocalServer, ServerAddress
-    from sidequest.runtime.session import Session
+    from sidequest.runtime.session import Session, SessionOptions
 
     AskServers = Callable[[Sequence[ServerAddress]], Awaitable[list[LocalServer]]]
 
@@ -202,16 +202,30 @@ async def open_session(
     """
     import pydantic_ai
 
-    from sidequest.core.provider_errors import Pattern
-    from sidequest.runtime.limits import Limits
-    from sidequest.runtime.prompts import instructions_of
-    from sidequest.runtime.sandbox import Sandbox
-    from sidequest.runtime.session import Session, SessionOptions
+    from sidequest.runtime.session import Session
 
     # Its first-run banner would stand in the middle of our progress.
     pydantic_ai.BANNER_ENABLED = False
     registry = await knowing_local_windows(parts.registry, model, pins_of(parts.catalog))
-    options = SessionOptions(
+    options = session_options(parts, context=context, stream=stream, mode=mode)
+    return Session.open(parts.root, model=model, registry=registry, catalog=parts.catalog, options=options)
+
+
+def session_options(
+    parts: Parts, *, context: ContextMode | None = None, stream: bool = False, mode: Mode | None = None
+) -> SessionOptions:
+    """Return what settings and trust say of a session; `context` and `mode` None are those of the settings.
+
+    Raises:
+        SidequestError: a pattern of the settings is wrong.
+    """
+    from sidequest.core.provider_errors import Pattern
+    from sidequest.runtime.limits import Limits
+    from sidequest.runtime.prompts import instructions_of
+    from sidequest.runtime.sandbox import Sandbox
+    from sidequest.runtime.session import SessionOptions
+
+    return SessionOptions(
         default_context=context or ContextMode(parts.settings.default_context),
         project_instructions=instructions_of(parts.instructions) if parts.trusted else False,
         permission_mode=mode or parts.settings.permission_mode,
@@ -224,7 +238,6 @@ async def open_session(
         patterns=tuple(Pattern.from_mapping(row) for row in parts.settings.error_patterns),
         stream=stream,
     )
-    return Session.open(parts.root, model=model, registry=registry, catalog=parts.catalog, options=options)
 
 
 async def knowing_local_windows(

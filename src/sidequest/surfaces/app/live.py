@@ -13,7 +13,15 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.events import Notice
 from sidequest.core.permissions import Mode
 from sidequest.runtime.permissions import Questions
-from sidequest.surfaces.assemble import Parts, default_notice, definition_notices, open_session
+from sidequest.surfaces.assemble import (
+    Parts,
+    default_notice,
+    definition_notices,
+    knowing_local_windows,
+    open_session,
+    pins_of,
+    session_options,
+)
 from sidequest.surfaces.kept import Kept
 from sidequest.surfaces.storing import folder_of, known_secrets, now_ms
 
@@ -33,6 +41,8 @@ class Live:
     """One session of this process, and the work that was begun here."""
 
     session: Session
+    parts: Parts
+    """What its newest turn was given: settings, definitions, trust."""
     work: asyncio.Task[Any] | None = None
     """The turn, compaction or resumed delegation that runs; None when it is idle."""
     failure: SidequestError | None = None
@@ -137,10 +147,10 @@ class LiveSessions:
         except BaseException:
             await session.close()
             raise
-        first = [default_notice(parts, model, session.models.session), parts.trust_notice()]
-        for text in (*filter(None, first), *kept.notices[1:], *definition_notices(parts.catalog)):
+        first = default_notice(parts, model, session.models.session)
+        for text in (*([first] if first else ()), *kept.notices[1:], *_notices(parts)):
             session.log.emit(Notice(None, text))
-        live = Live(session, used_s=asyncio.get_running_loop().time())
+        live = Live(session, parts, used_s=asyncio.get_running_loop().time())
         self._open[session.id] = live
         session.rights.questions.surface(self._tell)
         if self._sweeping is None:
@@ -152,11 +162,12 @@ class LiveSessions:
         """Give the session a message; the turn goes on in the background, and the events tell of it.
 
         Raises:
-            SidequestError: `USAGE` for an empty text, `AGENT_BUSY` while it works, what `open` raises.
+            SidequestError: `USAGE` for an empty text, `AGENT_BUSY` while it works, what `open` raises, also
+                for a session that is open: settings and definitions are read for each turn.
         """
         if not text.strip():
             raise SidequestError(ErrorCode.USAGE, "The prompt is empty.", "Write what you want to be done.")
-        live = await self._idle(session_id)
+        live = await self._renewed(session_id)
         await self._begin(live, live.session.prompt(text))
         return live
 
@@ -174,14 +185,14 @@ class LiveSessions:
         """Go on with the work of a delegation in the background, without the parent agent.
 
         Raises:
-            SidequestError: `USAGE` for an empty instruction, `DELEGATION_UNKNOWN`, `AGENT_BUSY`, `open`'s.
+            SidequestError: `USAGE` for an empty instruction, `DELEGATION_UNKNOWN`, what `prompt` raises.
         """
         if not instruction.strip():
             raise SidequestError(
                 ErrorCode.USAGE, "The instruction is empty.", "Write what the subagent should do next."
             )
         row = await self.store.delegations.get(session_id, delegation_id)
-        live = await self._idle(session_id)
+        live = await self._renewed(session_id)
         await self._begin(live, live.session.delegate(row.agent, instruction, resume=row.id))
         return live
 
@@ -283,6 +294,37 @@ class LiveSessions:
             raise _busy()
         return live
 
+    async def _renewed(self, session_id: str) -> Live:
+        """Return an idle session with the settings, definitions and trust of this moment (specification 4.1).
+
+        No await may stand between this and the beginning of the work.
+        """
+        while True:
+            live = await self._idle(session_id)
+            async with self._lock(live.id):  # nobody gives it back meanwhile
+                if self._open.get(live.id) is live:
+                    await self._renew(live)
+                    return live
+
+    async def _renew(self, live: Live) -> None:
+        row = await self.store.sessions.get(live.id)
+        before, parts = live.parts, self.assemble(folder_of(row, _RESTORE))
+        options = session_options(parts, mode=self._modes.get(live.id))
+        registry = None
+        # A server is asked for its windows only when a table of the models changed.
+        if parts.settings.models != before.settings.models:
+            model = live.session.models.session.key
+            registry = await knowing_local_windows(parts.registry, model, pins_of(parts.catalog))
+        if live.busy:
+            raise _busy()
+        live.session.renew(options, parts.catalog, registry)
+        live.parts = parts
+        self.store.mask(known_secrets(parts.registry))
+        said = set(_notices(before))
+        for text in _notices(parts):
+            if text not in said:
+                live.session.log.emit(Notice(None, text))
+
     async def _begin(self, live: Live, work: Awaitable[Any]) -> asyncio.Task[Any]:
         live.failure = None
         live.work = asyncio.create_task(_awaited(work))
@@ -316,6 +358,11 @@ class LiveSessions:
             except Exception as error:  # noqa: BLE001 - a page that fails must not end what it shows
                 self.failed_listeners.append((changed, error))
                 self._changed.discard(changed)
+
+
+def _notices(parts: Parts) -> tuple[str, ...]:
+    """Return what a person should know of trust and definitions."""
+    return (*filter(None, [parts.trust_notice()]), *definition_notices(parts.catalog))
 
 
 def _busy() -> SidequestError:

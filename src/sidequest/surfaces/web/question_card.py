@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sidequest.core.permissions import EDIT_TOOLS
 from sidequest.runtime.permissions import Answer
 from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path, visible
-from sidequest.surfaces.text import count, one_line, some
+from sidequest.surfaces.text import one_line, some
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from sidequest.surfaces.web.session_desk import SessionDesk
 
 MAX_LINES = 400
-"""Most lines of a command or a change that are shown."""
+"""Most lines of a command, a change or a task that are shown at once; the rest is opened by a button."""
+MAX_CHARS = 40_000
+"""Most characters of them."""
 
 
 class QuestionCard:
@@ -26,6 +29,8 @@ class QuestionCard:
     def __init__(self, desk: SessionDesk) -> None:
         self._desk = desk
         self._shown: str | None = None
+        self._allowing: list[Tag] = []
+        """The buttons that allow what is shown; they work when all of it has been shown."""
         self._note_id = ""
         self.element = Tag(
             "section", classes="question", hidden=True, role="alertdialog", aria_label="Permission question"
@@ -59,14 +64,23 @@ class QuestionCard:
         target = f" {one_line(shown_path(action.path, root), 200)}" if action.path else ""
         self._head(who, f"{one_line(action.tool, 40)}{target}")
         Tag("p", one_line(question.reason, 300), "small")
-        self._content(question, root)
+        whole = self._content(list(content_lines(question, root)), edit=action.tool in EDIT_TOOLS)
         granted = granted_for_session(action)
         with Tag("div", classes="actions"):
-            once = Tag("button", "Allow once", "button primary", type="button")
+            once = Tag("button", "Allow once", "button primary", type="button", disabled=not whole)
             once.on("click", lambda: self._answer(question, Answer(True)))
+            self._allowing = [once]
             if granted:
-                always = Tag("button", "Allow for this session", "button", type="button", title=granted)
+                always = Tag(
+                    "button",
+                    "Allow for this session",
+                    "button",
+                    type="button",
+                    title=granted,
+                    disabled=not whole,
+                )
                 always.on("click", lambda: self._answer(question, Answer(True, for_session=True)))
+                self._allowing.append(always)
             self._deny(question)
         if granted:
             Tag("p", f"For this session: {granted}", "small")
@@ -86,12 +100,13 @@ class QuestionCard:
         with Tag("ul", classes="capabilities"):
             for capability in asked.capabilities:
                 Tag("li", f"It can {one_line(capability.text, 300)}")
-        with Tag("div", classes="code", tabindex=0, role="group", aria_label="Its task"):
-            for line in visible(asked.task).split("\n")[:MAX_LINES]:
-                Tag("div", line or " ", "code-line")
+        whole = self._content(visible(asked.task).split("\n"), label="Its task")
         with Tag("div", classes="actions"):
-            allow = Tag("button", "Allow for this session", "button primary", type="button")
+            allow = Tag(
+                "button", "Allow for this session", "button primary", type="button", disabled=not whole
+            )
             allow.on("click", lambda: self._answer(question, Answer(True, for_session=True)))
+            self._allowing = [allow]
             self._deny(question)
 
     def _deny(self, question: Question) -> None:
@@ -110,18 +125,32 @@ class QuestionCard:
             js_handler=f'() => emit(document.getElementById("{note.html_id}").value)',
         )
 
-    def _content(self, question: Question, root: Path) -> None:
+    def _content(self, content: list[str], *, edit: bool = False, label: str = "What it would do") -> bool:
+        """Show `content`, as much as is read at once; return whether that is all of it."""
         # A diff of a file with a key in it does not take that key to the browser.
-        lines: list[str] = self._desk.application.store.masked(list(content_lines(question, root)))
+        lines: list[str] = self._desk.application.store.masked(content)
         if not lines:
-            return
-        edit = question.action.tool in EDIT_TOOLS
-        with Tag("div", classes="code", tabindex=0, role="group", aria_label="What it would do"):
-            for line in lines[:MAX_LINES]:
-                kind = _kind(line) if edit else ""
-                Tag("div", line or " ", f"code-line {kind}".strip())
-            if len(lines) > MAX_LINES:
-                Tag("div", f"… {count(len(lines) - MAX_LINES)} more lines", "code-line place")
+            return True
+        first = _readable(lines)
+        box = Tag("div", classes="code", tabindex=0, role="group", aria_label=label)
+        with box:
+            _put(lines[:first], edit=edit)
+        if first == len(lines):
+            return True
+        rest = lines[first:]
+        more = Tag("button", f"Show the other {some(len(rest), 'line')}", "button", type="button")
+        hint = Tag("p", "It can be allowed when all of it has been shown.", "small")
+
+        def show_all() -> None:
+            with box:
+                _put(rest, edit=edit)
+            more.delete()
+            hint.delete()
+            for button in self._allowing:
+                button.attribute("disabled", value=False)
+
+        more.on("click", show_all)
+        return False
 
     def _answer(self, question: Question, answer: Answer) -> None:
         live = self._desk.application.live.get(self._desk.session_id)
@@ -135,6 +164,22 @@ def _who(question: Question) -> str:
     first, *rest = question.asker
     named = "Parent agent" if first == "parent" else first
     return " › ".join(one_line(part, 40) for part in (named, *rest))
+
+
+def _readable(lines: list[str]) -> int:
+    """Return how many of `lines` are shown at once."""
+    chars = 0
+    for number, line in enumerate(lines[:MAX_LINES]):
+        chars += len(line)
+        if chars > MAX_CHARS:
+            return number
+    return min(len(lines), MAX_LINES)
+
+
+def _put(lines: list[str], *, edit: bool) -> None:
+    """Put lines into the box at hand; those of one kind that follow each other are one element."""
+    for kind, same in groupby(lines, _kind if edit else lambda line: ""):
+        Tag("div", "\n".join(line or " " for line in same), f"code-line {kind}".strip())
 
 
 def _kind(line: str) -> str:

@@ -81,7 +81,7 @@ class _Page:
         with Tag("p", classes="quiet-text lead"):
             Tag("span", "Kept in " if view.exists else "Nothing is set yet. A save makes ")
             Tag("code", printable(view.place))
-            Tag("span", ". They count from the next session on.")
+            Tag("span", ". They count from the next prompt on, in open sessions too.")
         if self.saved:
             _notice("Saved.", "good")
         if view.values is None:
