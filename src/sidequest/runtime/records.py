@@ -9,7 +9,15 @@ from pydantic_ai.messages import ModelResponse
 
 from sidequest.core.errors import SidequestError
 from sidequest.core.outcome import Outcome, Status
-from sidequest.runtime.chains import MAX_CHAINS_PER_AGENT, MAX_READ_LINES, ChainLine, Reads, chains_block
+from sidequest.runtime.chains import (
+    BLOCK_SHARE,
+    MAX_BLOCK_TOKENS,
+    MAX_CHAINS_PER_AGENT,
+    MAX_READ_LINES,
+    ChainLine,
+    Reads,
+    chains_block,
+)
 from sidequest.runtime.delegation import DelegationRun
 from sidequest.runtime.past import PastRun
 
@@ -158,6 +166,12 @@ class Records:
         given = record.run.given if isinstance(record.run, PastRun) else 0
         return any(isinstance(message, ModelResponse) for message in record.run.messages[given:])
 
-    def chains_block(self) -> str:
-        """Return what the parent's prompt says about delegations that can be resumed."""
-        return chains_block([ChainLine(r.agent, r.id, r.task, r.reads.files) for r in self.resumable()])
+    def chains_block(self, hard_limit: int | None = None) -> str:
+        """Return what the parent's prompt says about delegations that can be resumed.
+
+        `hard_limit` is that of the parent's model, in tokens; None takes the most that a block may have.
+        """
+        limit = MAX_BLOCK_TOKENS if hard_limit is None else min(MAX_BLOCK_TOKENS, hard_limit // BLOCK_SHARE)
+        return chains_block(
+            [ChainLine(r.agent, r.id, r.task, r.reads.files) for r in self.resumable()], limit
+        )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sidequest.core.enclosures import MAX_ENCLOSED_CHARS, MAX_ENCLOSURES
-from sidequest.core.frames import framed, neutralised
+from sidequest.core.frames import framed, neutralised, one_line
 from sidequest.core.outcome import REPORT_LIMIT_CHARS, Outcome, Status, bound_text, report_text
 from sidequest.core.tokens import CHARS_PER_TOKEN
 from sidequest.runtime.delegations import MAX_RUNNING
 from sidequest.runtime.records import DelegationRecord
-from sidequest.subagents.definition import SubagentDefinition
+from sidequest.subagents.definition import SUMMARY_LIMIT_CHARS, SubagentDefinition
 
 MIN_BLOCK_CHARS = 600
 """A report is never cut below this."""
@@ -20,6 +20,12 @@ NOTE_RESERVE_CHARS = 160
 """Kept free for the note about what did not fit."""
 MAX_WAIT_CHARS = 50_000
 """Longest text of one TaskWait or one delivery, in characters, inclusive (specification 3.4)."""
+MAX_ROSTER_CHARS = 24_000
+"""What the descriptions of all subagents share, in characters."""
+MIN_SUMMARY_CHARS = 80
+_TOOLS_CHARS = 200
+_MODEL_CHARS = 80
+_LABEL_CHARS = 80
 _TAG = "delegation-report"
 
 TASK_WAIT_DESCRIPTION = (
@@ -37,9 +43,16 @@ TASK_STOP_DESCRIPTION = (
 def task_description(
     definitions: Sequence[SubagentDefinition], shown_model: Callable[[SubagentDefinition], str]
 ) -> str:
-    """Return the description of Task with the roster: one line per subagent (specification 3.3)."""
+    """Return the description of Task with the roster: one line per subagent (specification 3.3).
+
+    What files say stands on that line, bounded. Many subagents share `MAX_ROSTER_CHARS` for their
+    descriptions, none of which is cut below `MIN_SUMMARY_CHARS`.
+    """
+    room = max(MIN_SUMMARY_CHARS, min(SUMMARY_LIMIT_CHARS, MAX_ROSTER_CHARS // max(1, len(definitions))))
     roster = "\n".join(
-        f"- {d.name} (tools: {d.tools_label}; model: {shown_model(d)}): {d.summary()}" for d in definitions
+        f"- {d.name} (tools: {one_line(d.tools_label, _TOOLS_CHARS)}; "
+        f"model: {one_line(shown_model(d), _MODEL_CHARS)}): {one_line(d.summary(room), room)}"
+        for d in definitions
     )
     return f"""\
 Delegate one self-contained task to a subagent that works in a context of its own, and get an id back at \
@@ -60,7 +73,8 @@ Subagents:
 def started_text(record: DelegationRecord) -> str:
     """Return what Task answers at once."""
     return (
-        f"Delegation {record.id} started: {record.agent}, {record.label!r}, on {record.model}. "
+        f"Delegation {record.id} started: {record.agent}, "
+        f"{one_line(record.label, _LABEL_CHARS)!r}, on {one_line(record.model, _MODEL_CHARS)}. "
         "It runs in the background. Call TaskWait to read its report, TaskStop to end it."
     )
 
@@ -75,7 +89,7 @@ def heartbeat(record: DelegationRecord, now: float) -> str:
     if progress.tool_calls:
         parts.append(f"{progress.tool_calls} tool calls")
     if record.outcome is None and progress.last_tool:
-        parts.append(f"last tool {progress.last_tool}")
+        parts.append(f"last tool {one_line(progress.last_tool, _LABEL_CHARS)}")
     if record.outcome and record.outcome.failure:
         parts.append(record.outcome.failure.code.value)
     return ", ".join(parts)
@@ -85,7 +99,8 @@ def metadata_line(outcome: Outcome) -> str:
     """Return the compact metadata a parent gets with a report (specification 5.4, 8.25)."""
     return (
         f"[context {outcome.context_mode}, stop reason {outcome.stop_reason}, {outcome.elapsed_s:.1f} s, "
-        f"{outcome.turns} turns, {outcome.tool_calls} tool calls, model {outcome.model}]"
+        f"{outcome.turns} turns, {outcome.tool_calls} tool calls, "
+        f"model {one_line(outcome.model, _MODEL_CHARS)}]"
     )
 
 
@@ -111,7 +126,7 @@ def report_block(record: DelegationRecord, limit: int | None = None) -> str:
     room = REPORT_LIMIT_CHARS
     if limit is not None:
         room = max(MIN_BLOCK_CHARS, min(room, limit - BLOCK_FRAME_CHARS))
-    body = neutralised(report_text(outcome, room), _TAG) or f"({outcome.status} without a report)"
+    body = neutralised(report_text(outcome, room)) or f"({outcome.status} without a report)"
     return (
         f"## {record.agent} ({record.id}) - {outcome.status}\n{metadata_line(outcome)}\n"
         f"{framed(_TAG, record.agent, body, key='agent')}"

@@ -344,7 +344,9 @@ class Delegation(AbstractCapability[AgentDepsT]):
         """Return what the parent is told about delegations that can be resumed, if there are any."""
 
         def instructions(ctx: RunContext[AgentDepsT]) -> str:
-            return self.delegations.records.chains_block() if self.delegations is not None else ""
+            if self.delegations is None:
+                return ""
+            return self.delegations.records.chains_block(ContextBudget.for_model(ctx.model).hard_limit)
 
         return instructions
 
