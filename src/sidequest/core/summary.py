@@ -31,6 +31,7 @@ from pydantic_ai.messages import (
 )
 
 from sidequest.core.budget import ContextBudget
+from sidequest.core.fair import level
 from sidequest.core.outcome import Usage
 from sidequest.core.tokens import CHARS_PER_TOKEN, compact_json, estimate_text, file_text, is_media
 from sidequest.core.transcript import is_tool_result, mark_of, user_text
@@ -227,19 +228,6 @@ def cut_middle(text: str, limit: int) -> str:
     return text[:head] + note + (text[-tail:] if tail else "")
 
 
-def _level(sizes: Sequence[int], room: int) -> int:
-    """Return the largest level such that cutting every size to it leaves at most `room` in all."""
-    remaining, level = room, 0
-    ordered = sorted(sizes)
-    for position, size in enumerate(ordered):
-        share = remaining // (len(ordered) - position)
-        if size > share:
-            return share
-        level = size
-        remaining -= size
-    return level
-
-
 def _fit(entries: Sequence[_Entry], limit: int) -> str | None:
     """Return the conversation in at most `limit` tokens, or None when only shown text could be cut."""
 
@@ -261,9 +249,9 @@ def _fit(entries: Sequence[_Entry], limit: int) -> str | None:
     room = limit - fixed - len(results)
     # A result's tokens are not spread evenly over its characters, so the first level may be a little high.
     while room > 0:
-        level = _level(tokens, room)
+        share = level(tokens, room)
         shares = {
-            id(entry): max(_MIN_RESULT_CHARS, len(entry.text) * level // max(1, size))
+            id(entry): max(_MIN_RESULT_CHARS, len(entry.text) * share // max(1, size))
             for entry, size in zip(results, tokens, strict=True)
         }
         cut = [
@@ -273,7 +261,7 @@ def _fit(entries: Sequence[_Entry], limit: int) -> str | None:
         text = render(cut)
         if estimate_text(text) <= limit:
             return text
-        if level * CHARS_PER_TOKEN <= _MIN_RESULT_CHARS:
+        if share * CHARS_PER_TOKEN <= _MIN_RESULT_CHARS:
             return None
         room = room * 9 // 10
     return None
