@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from functools import lru_cache
 
 OUR_TAGS = (
     "attachment",
@@ -19,10 +20,23 @@ OUR_TAGS = (
     "summary",
 )
 """Every tag that frames something in a text of ours that a model reads."""
+HIDDEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff"
+"""Characters that nobody sees, as the inside of a class of a pattern: they may stand within a forged word."""
 _JOINERS = "\u200c\u200d"
 """Format characters that letters of some scripts need; the others hide or turn round what is there."""
 _SEEN_PER_SHOWN = 8
 """Of a text for one line no more than this times its limit is looked at: what is cut costs nothing."""
+
+
+def spelt(word: str) -> str:
+    """Return a pattern for `word` that also finds it with characters in it that nobody sees."""
+    return f"[{HIDDEN}]*".join(map(re.escape, word))
+
+
+@lru_cache(maxsize=64)
+def _opening(tags: tuple[str, ...]) -> re.Pattern[str]:
+    names = "|".join(map(spelt, tags))
+    return re.compile(rf"<(?=[\s/{HIDDEN}]*(?:{names})(?![\w-]))", re.IGNORECASE)
 
 
 def neutralised(text: str, *tags: str) -> str:
@@ -31,8 +45,7 @@ def neutralised(text: str, *tags: str) -> str:
     Without `tags` all of `OUR_TAGS`. What is harmless already stays as it is. Worked case: `< / Report >`
     with the tag `report` becomes `&lt; / Report >`; `<reporter>` stays.
     """
-    names = "|".join(map(re.escape, tags or OUR_TAGS))
-    return re.sub(rf"<(?=[\s/]*(?:{names})(?![\w-]))", "&lt;", text, flags=re.IGNORECASE)
+    return _opening(tags or OUR_TAGS).sub("&lt;", text)
 
 
 def one_line(text: str, limit: int, *, keep_end: bool = False) -> str:
