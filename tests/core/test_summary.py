@@ -149,12 +149,12 @@ class TestSerialise:
     def test_system_texts_and_feedback_are_part_of_the_conversation(self):
         feedback = RetryFeedbackPart("no text", retry=RetryInfo("no_output"))
         message = ModelRequest(parts=[SystemPromptPart("be brief"), feedback])
-        assert serialise([message]) == "[System]: be brief\n\n[User]: no text"
+        assert serialise([message]) == "[System]: be brief\n\n[Notice]: no text"
 
     def test_reports_and_notices_are_shown_and_a_summary_is_not(self):
         message = ModelRequest(parts=[marked("worker says 7", "report"), marked("a file changed", "notice")])
         text = serialise([summary_message("OLD"), message])
-        assert text == "[User]: worker says 7\n\n[User]: a file changed"
+        assert text == "[Delegation reports]: worker says 7\n\n[Notice]: a file changed"
 
     def test_arguments_that_are_no_json_are_shown_raw(self):
         broken = call("c1")

@@ -355,3 +355,19 @@ class TestRestart:
         async with room.desk(ScriptedModel("ok"), continues=f"fork-{key}", **SMALL) as desk:
             assert shown(desk.session.messages) == before
             await desk.prompt("Go on.")
+
+
+class TestReports:
+    @in_a_loop
+    async def test_a_report_that_a_compaction_took_unseen_is_delivered_again_and_stored_once(
+        self, room: Room
+    ) -> None:
+        at_once = calling(("TaskWait", {}), ("new_context", {}))
+        parent = ScriptedModel(TASK, at_once, "Done.", "Now I know.")
+        async with room.desk(parent, ScriptedModel("THE-REPORT")) as desk:
+            assert (await desk.prompt("Go.")).compactions == 1
+            assert "THE-REPORT" not in parent.asked[2].text
+            assert "THE-REPORT" in parent.asked[3].text
+            (row,) = await desk.store.delegations.list(desk.id)
+            newest = [stored.id for stored in await desk.rows() if stored.id == row.delivered_by]
+            assert (row.delivered, len(newest)) == (True, 1)

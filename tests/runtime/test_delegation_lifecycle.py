@@ -159,14 +159,16 @@ class TestRunning:
     def test_L8_reports_that_did_not_fit_a_wait_are_delivered_when_the_parent_is_idle(
         self, tmp_path: Path
     ) -> None:
-        script = [tasks(*[task()] * 5), WAIT, "Idle.", "Read all."]
-        run = Run(tmp_path, script, lambda seen: LONG)
+        script = [tasks(*[task()] * 8), WAIT, "Idle.", "Read all."]
+        options = {"window": 12_000, "child_window": 128_000}
+        run = Run(tmp_path, script, lambda seen: LONG, options=options)
         waited = run.parent[2].tool_results[-1].text
-        delivered = run.parent[3].user_texts[-1]
-        assert len(waited) <= 50_000
-        assert (waited.count("</delegation-report>"), delivered.count("</delegation-report>")) == (4, 1)
+        delivered = "\n".join(run.parent[3].user_texts)
+        counts = [text.count("</delegation-report>") for text in (waited, delivered)]
+        assert min(counts) >= 1
+        assert f"[{counts[1]} more did not fit now" in waited
         heads = [set(re.findall(r"## helper \((.+)\)", text)) for text in (waited, delivered)]
-        assert len(heads[0] | heads[1]) == 5
+        assert len(heads[0] | heads[1]) == sum(counts) == 8
 
     def test_L9_the_answer_of_task_comes_before_its_delegation_settles(self, tmp_path: Path) -> None:
         run = Run(tmp_path, [tasks(task()), "Idle.", "Read it."], ["Quick."])

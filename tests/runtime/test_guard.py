@@ -35,6 +35,7 @@ from sidequest.core.summary import SummaryReply, SummaryRequest
 from sidequest.core.tokens import estimate, estimate_text
 from sidequest.core.transcript import TranscriptError, mark_of, marked, validate
 from sidequest.runtime.guard import ContextGuard, ContextOverflow, Measured
+from sidequest.runtime.overhead import OverheadMeter
 from tests.support.neutral import Reply
 from tests.support.provider import LoopbackProvider
 from tests.support.scripted_model import Asked, ScriptedModel, calling
@@ -181,9 +182,9 @@ class TestMeasuring:
     def test_every_kind_of_tool_is_counted(self) -> None:
         def overhead(**facts: Any) -> int:
             tool = ToolDefinition(name="t", description="Do it.", **facts)
-            guard: ContextGuard[None] = ContextGuard()
+            meter = OverheadMeter()
             parameters = ModelRequestParameters(function_tools=[tool])
-            return guard._overhead(parameters, ScriptedModel()).total
+            return meter.measure(parameters, ScriptedModel()).total
 
         plain = overhead()
         assert plain > 0
@@ -192,15 +193,15 @@ class TestMeasuring:
         assert overhead(return_schema=returned, include_return_schema=True) > plain + 100
         assert overhead(return_schema=returned) == plain
         search = ModelRequestParameters(native_tools=[WebSearchTool()])
-        assert ContextGuard()._overhead(search, ScriptedModel()).total > 0
+        assert OverheadMeter().measure(search, ScriptedModel()).total > 0
 
     def test_a_tool_whose_description_or_schema_changes_is_counted_anew(self) -> None:
-        guard: ContextGuard[None] = ContextGuard()
+        meter = OverheadMeter()
         schema: dict[str, Any] = {"type": "object"}
 
         def counted(description: str) -> int:
             tool = ToolDefinition(name="t", parameters_json_schema=schema, description=description)
-            return guard._overhead(ModelRequestParameters(function_tools=[tool]), ScriptedModel()).total
+            return meter.measure(ModelRequestParameters(function_tools=[tool]), ScriptedModel()).total
 
         short = counted("Do it.")
         assert counted("Do it. " * 100) > short + 100
@@ -214,8 +215,8 @@ class TestMeasuring:
         )
         both = ModelRequestParameters(function_tools=[tool], output_tools=[output], output_mode="tool")
         one = ModelRequestParameters(output_tools=[output], output_mode="tool")
-        guard: ContextGuard[None] = ContextGuard()
-        sizes = [guard._overhead(parameters, ScriptedModel()).total for parameters in (both, one)]
+        meter = OverheadMeter()
+        sizes = [meter.measure(parameters, ScriptedModel()).total for parameters in (both, one)]
         assert sizes[0] > sizes[1] > 150
 
     def test_a_text_file_in_a_prompt_is_counted_as_its_text(self) -> None:

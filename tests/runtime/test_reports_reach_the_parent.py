@@ -13,14 +13,13 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.tools import DeferredToolRequests
 
 from sidequest.core.compaction import Overflow
-from sidequest.core.outcome import DEGRADED_NOTE, Outcome, Status, StopReason
+from sidequest.core.outcome import Outcome, Status, StopReason
 from sidequest.core.recovery import MAX_RETRY_AFTER_S
 from sidequest.runtime import records
 from sidequest.runtime.gate import ModelGate
 from sidequest.runtime.guard import ContextOverflow
 from sidequest.runtime.limits import Limits
 from sidequest.runtime.recorder import broken_off
-from sidequest.runtime.tool_texts import delivery_limit, join_blocks, report_block
 from sidequest.runtime.tools import Delegation
 from sidequest.subagents.catalog import Catalog
 from tests.support.fast_clock import run_fast
@@ -32,34 +31,7 @@ LONG = "words of a long report " * 2_000
 TASK = calling(("Task", {"agent": "helper", "task": "Help."}))
 
 
-def settled(report: str = LONG, **fields: Any) -> records.DelegationRecord:
-    """A delegation that has ended, as the parent is told about it."""
-
-    async def case() -> records.DelegationRecord:
-        team = Team(ScriptedModel(report))
-        record = team.start()
-        await team.delegations.wait([record])
-        return record
-
-    record = asyncio.run(case())
-    assert record.outcome is not None
-    record.outcome = replace(record.outcome, **fields)
-    return record
-
-
 class TestSmallWindows:
-    @pytest.mark.parametrize("hard_limit", [300, 1_000, 2_000, 4_000, 40_000, 1_000_000])
-    def test_the_first_report_is_always_in_the_text(self, hard_limit: int) -> None:
-        record, limit = settled(), delivery_limit(hard_limit)
-        text, included = join_blocks(["A note."], [(record, report_block(record, limit))], limit)
-        assert included == [record]
-        assert text.rstrip().endswith("</delegation-report>")
-
-    @pytest.mark.parametrize("limit", [700, 1_000, 2_000, 12_000])
-    def test_the_note_about_lost_history_is_never_cut(self, limit: int) -> None:
-        record = settled(degradations=1)
-        assert DEGRADED_NOTE in report_block(record, limit)
-
     def test_a_parent_with_a_small_window_is_given_each_report_once_and_ends(self) -> None:
         child = ScriptedModel(LONG, repeat=True)
         model = ScriptedModel(

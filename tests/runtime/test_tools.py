@@ -18,6 +18,7 @@ from sidequest.core.errors import SidequestError
 from sidequest.core.events import DelegationSettled
 from sidequest.core.outcome import Status
 from sidequest.core.transcript import validate
+from sidequest.runtime.tool_texts import BLOCK_FRAME_CHARS
 from sidequest.runtime.tools import DELIVERY_NOTE, Delegation
 from sidequest.subagents.catalog import Catalog
 from sidequest.subagents.definition import ModelPin, SubagentDefinition
@@ -45,11 +46,15 @@ class Parent:
     child: ScriptedModel = field(default_factory=lambda: ScriptedModel("Done.", repeat=True))
     definitions: Sequence[SubagentDefinition] = (worker(),)
     options: dict[str, Any] = field(default_factory=dict)
+    window: int | None = None
+    """Context window of its model, in tokens."""
     messages: list[ModelMessage] = field(default_factory=list, init=False)
     events: list[Any] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.model = ScriptedModel(*self.steps, name="parent")
+        if self.window is not None:
+            self.model.profile = {**self.model.profile, "context_window": self.window}  # type: ignore[assignment]
         self.agent = Agent(
             self.model,
             capabilities=[
@@ -263,17 +268,31 @@ class TestWait:
         (returned,) = parent.returns("TaskWait")
         report = returned.metadata["delegations"][0]["report"]
         assert len(report) == 12_000
-        assert report in returned.model_response_str()
+        text = returned.model_response_str()
+        assert len(text) < 12_000 + BLOCK_FRAME_CHARS
+        assert LONG[:5_500] in text
+        assert text.rstrip().endswith(f"{LONG.strip()[-5_500:]}\n</delegation-report>")
         assert report.startswith(LONG[:1_000])
         assert report.endswith(LONG.strip()[-1_000:])
 
-    def test_L8_what_does_not_fit_50000_characters_comes_with_the_next_call(self) -> None:
+    def test_many_long_reports_share_50000_characters(self) -> None:
         child = ScriptedModel(LONG, repeat=True)
-        parent = given(calling(*[task()] * 6), wait(), wait(), "Thanks.", child=child)
+        parent = given(calling(*[task()] * 6), wait(), "Thanks.", child=child)
+        (returned,) = parent.returns("TaskWait")
+        text = returned.model_response_str()
+        assert 45_000 < len(text) <= 50_000
+        sizes = [len(block) for block in text.split("## worker")[1:]]
+        assert len(sizes) == 6
+        assert max(sizes) - min(sizes) < 10
+        assert parent.delivered() == []
+
+    def test_L8_what_does_not_fit_comes_with_the_next_call(self) -> None:
+        child = ScriptedModel(LONG, repeat=True)
+        parent = given(calling(*[task()] * 8), wait(), wait(), "Thanks.", child=child, window=9_000)
         first, second = (part.model_response_str() for part in parent.returns("TaskWait"))
-        assert len(first) <= 50_000
-        assert (first.count("<delegation-report"), second.count("<delegation-report")) == (4, 2)
-        assert "[2 more did not fit" in first
+        counts = [text.count("<delegation-report") for text in (first, second)]
+        assert sum(counts) == 8
+        assert f"[{counts[1]} more did not fit" in first
         ids = [set(re.findall(r"## worker \((.+)\)", text)) for text in (first, second)]
         assert not ids[0] & ids[1]
         assert parent.delivered() == []
@@ -398,12 +417,13 @@ class TestDelivery:
         parent = given(calling(task("One.")), "Idle.", calling(task("Two.")), "Idle.", "The end.")
         assert len(parent.delivered()) == 2
 
-    def test_more_than_50000_characters_are_delivered_in_turns(self) -> None:
+    def test_more_than_fits_is_delivered_in_turns(self) -> None:
         child = ScriptedModel(LONG, repeat=True)
-        parent = given(calling(*[task()] * 6), "Idle.", "Read four.", "Read all.", child=child)
+        steps = [calling(*[task()] * 8), "Idle.", "Read some.", "Read all."]
+        parent = given(*steps, child=child, window=9_000)
         counts = [text.count("<delegation-report") for text in parent.delivered()]
-        assert counts == [4, 2]
-        assert all(len(text) <= 50_000 for text in parent.delivered())
+        assert len(counts) == 2
+        assert sum(counts) == 8
 
     def test_a_failure_is_delivered_too(self) -> None:
         child = ScriptedModel(ModelHTTPError(401, "m", {"error": {"message": "invalid api key"}}))

@@ -161,6 +161,19 @@ class TestDeliver:
         assert [d.id for d in await store.delegations.undelivered(S)] == ["d1"]
 
     @on_a_store
+    async def test_a_report_that_nobody_read_is_taken_back_and_delivered_again(self, store):
+        await a_session(store, new("m1", user("go")))
+        for name in ("d1", "d2", "d3"):
+            await store.delegations.start(S, delegation(name))
+            await store.delegations.settle(S, outcome(name), now())
+        await store.delegations.deliver(S, new("m2", user("reports")), ["d1"])
+        await store.delegations.given(S, "d3")
+        await store.delegations.take_back(S, ["d1", "d2", "d3", "unknown"])
+        assert [d.id for d in await store.delegations.undelivered(S)] == ["d1", "d2"]
+        await store.delegations.deliver(S, new("m3", user("reports")), ["d1", "d2"])
+        assert await store.delegations.undelivered(S) == []
+
+    @on_a_store
     async def test_a_stopped_one_is_not_delivered_by_itself(self, store):
         await a_session(store)
         for name, status in [("d1", Status.STOPPED), ("d2", Status.FAILED), ("d3", Status.INTERRUPTED)]:

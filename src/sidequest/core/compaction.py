@@ -29,6 +29,7 @@ from sidequest.core.summary import (
     SummaryFailed,
     build_request,
     collect_files,
+    framed_summary,
     split_file_lists,
 )
 from sidequest.core.tokens import TokenMeter, estimate, estimate_message, estimate_text, without_usage
@@ -215,7 +216,7 @@ async def _summarised(
         return _Failed("the summary was empty", reply.usage)
     if reply.truncated:
         return _Failed("the summary was cut off", reply.usage)
-    text += collect_files(messages, files).render(budget.hard_limit // FILE_LIST_SHARE)
+    text = framed_summary(text) + collect_files(messages, files).render(budget.hard_limit // FILE_LIST_SHARE)
     first = _behind(system, summary_message(text, recall=recall))
     compacted: list[ModelMessage] = [first]
     if keep_active:

@@ -202,41 +202,58 @@ class Outcome:
         return self.degradations > 0
 
 
-def bound_text(text: str, limit: int, marker: str = REPORT_CUT_MARKER) -> str:
+def bound_text(text: str, limit: int, marker: str = REPORT_CUT_MARKER, offset: int = 0) -> str:
     """Trim `text` and cut its middle so that at most `limit` characters are left (specification 3.1).
 
     Head and tail share what the marker leaves, the head taking the odd character. A text that is cut is
-    exactly `limit` long. Worked number: 20,000 characters and a limit of 12,000 give 12,000.
+    exactly `limit` long; one shorter at most where `marker` has numbers. Worked number: 20,000 characters and
+    a limit of 12,000 give 12,000.
+
+    `marker` may name `{limit}`, `{cut}`, how many characters are left out, and `{place}`, where the first of
+    them stands when `offset` characters come before `text`.
     """
     text = text.strip()
     if len(text) <= limit:
         return text
-    note = marker.format(limit=limit)
-    available = limit - len(note)
+    end = offset + len(text)
+    available = limit - len(marker.format(limit=limit, cut=end, place=end))
+    head, tail = max(0, -(-available // 2)), max(0, available // 2)
+    note = marker.format(limit=limit, cut=len(text) - head - tail, place=offset + head)
     if available <= 0:
         return note.strip()[:limit]
-    head, tail = -(-available // 2), available // 2
+    # The numbers may be shorter than was reckoned with.
+    tail += limit - len(note) - head - tail
+    note = marker.format(limit=limit, cut=len(text) - head - tail, place=offset + head)
     return text[:head] + note + (text[-tail:] if tail else "")
 
 
-def report_text(outcome: Outcome, limit: int = REPORT_LIMIT_CHARS) -> str:
+def whole_report(outcome: Outcome) -> str:
+    """Return all that there is to read of a delegation: model failures, the degradation note, the body."""
+    note = DEGRADED_NOTE if outcome.degraded else ""
+    return "\n\n".join(block for block in (_failures(outcome), note, _body(outcome)) if block).strip()
+
+
+def _failures(outcome: Outcome) -> str:
+    return "\n\n".join(f"Model {f.model} failed ({f.code}): {f.message}" for f in outcome.model_failures)
+
+
+def report_text(outcome: Outcome, limit: int = REPORT_LIMIT_CHARS, marker: str = REPORT_CUT_MARKER) -> str:
     """Return what the parent model reads: model failures, the degradation note, the body; bounded.
 
     `limit` is in characters, inclusive, and covers the whole (specification 3.1). The note is never cut: when
     the whole is too long, failures keep a quarter of what the note leaves and the body takes the rest. A
-    `limit` below the length of the note gives the note alone.
+    `limit` below the length of the note gives the note alone. What `marker` says of places is about
+    `whole_report`.
     """
-    said = [f"Model {f.model} failed ({f.code}): {f.message}" for f in outcome.model_failures]
-    failures, body = "\n\n".join(said), _body(outcome)
-    if not outcome.degraded:
-        return bound_text("\n\n".join(block for block in (failures, body) if block), limit)
-    whole = "\n\n".join(block for block in (failures, DEGRADED_NOTE, body) if block)
-    if len(whole) <= limit:
-        return whole
+    whole = whole_report(outcome)
+    if not outcome.degraded or len(whole) <= limit:
+        return bound_text(whole, limit, marker)
+    failures, body = _failures(outcome), _body(outcome)
+    offset = len(whole) - len(body)
     breaks = 2 * (bool(failures) + bool(body))
     room = max(0, limit - len(DEGRADED_NOTE) - breaks)
-    failures = bound_text(failures, room // 4)
-    body = bound_text(body, room - len(failures))
+    failures = bound_text(failures, room // 4, marker)
+    body = bound_text(body, room - len(failures), marker, offset)
     return "\n\n".join(block for block in (failures, DEGRADED_NOTE, body) if block)
 
 

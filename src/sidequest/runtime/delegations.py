@@ -295,9 +295,30 @@ class Delegations:
                 outcome=past_outcome(row),
                 completed_at_ms=row.completed_at_ms,
                 delivered=row.delivered,
+                seen=row.delivered,
             )
             record.settled.set()
             self.records.restore(record)
+
+    async def sent(self, ids: Collection[str]) -> None:
+        """Note that the parent's model has answered a request with the reports of the delegations `ids`.
+
+        Reports that a compaction took out of the history before are handed over again, also by a process
+        that comes later.
+        """
+        await self.take_back(self.records.sent(ids))
+
+    async def take_back(self, records: Collection[DelegationRecord]) -> None:
+        """Let reports be handed over again that no model has seen."""
+        again = [record for record in records if record.store_error is None]
+        for record in again:
+            record.delivered = record.seen = record.in_history = False
+        if not again or self.journal is None:
+            return
+        try:
+            await self.journal.taken_back([record.id for record in again])
+        except SidequestError as error:
+            self.log.emit(Notice(None, f"That reports are to be read again is not stored. {error}"))
 
     def let_go(self) -> None:
         """Forget what ended before the session was stored: no row knows it, so none can go on with it."""

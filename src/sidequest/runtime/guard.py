@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ToolFailedError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, repair_messages
-from pydantic_ai.profiles import DEFAULT_PROMPTED_OUTPUT_TEMPLATE
 from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
@@ -30,16 +29,16 @@ from sidequest.core.outcome import Usage
 from sidequest.core.share_meter import ShareMeter
 from sidequest.core.shares import Shares
 from sidequest.core.summary import Summarise, SummaryFailed, SummaryReply, SummaryRequest
-from sidequest.core.tokens import Overhead, TokenMeter, compact_json, estimate_message, estimate_text
+from sidequest.core.tokens import Overhead, TokenMeter, estimate_message
 from sidequest.core.transcript import TranscriptError, Validator, amount_of_work, marked
 from sidequest.runtime.costs import Price, catalog_price
+from sidequest.runtime.overhead import OverheadMeter
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.results import Spill, bound_result, bound_value, result_limit
 from sidequest.runtime.summariser import model_summariser
 
 if TYPE_CHECKING:
-    from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
-    from pydantic_ai.profiles import ModelProfile
+    from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.settings import ModelSettings
 
 REQUEST_RESERVE_TOKENS = 4_096
@@ -150,7 +149,7 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
     _meter: TokenMeter = field(default_factory=TokenMeter, init=False, repr=False)
     _shares: ShareMeter = field(default_factory=ShareMeter, init=False, repr=False)
     _validator: Validator = field(default_factory=Validator, init=False, repr=False)
-    _schemas: dict[tuple[str, str | None, str], int] = field(default_factory=dict, init=False, repr=False)
+    _overheads: OverheadMeter = field(default_factory=OverheadMeter, init=False, repr=False)
     _result_limit: int | None = field(default=None, init=False, repr=False)
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -176,7 +175,7 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             ContextOverflow: nothing that may be dropped makes the request fit.
         """
         budget = self.budget_for(request_context.model)
-        overhead = self._overhead(request_context.model_request_parameters, request_context.model)
+        overhead = self._overheads.measure(request_context.model_request_parameters, request_context.model)
         self._result_limit = result_limit(budget.hard_limit, overhead.total)
         force, self.force_next = self.force_next, False
         summarise = self.summarise or model_summariser(
@@ -302,47 +301,6 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             self._validator.check(messages)
         return messages
 
-    def _overhead(self, parameters: ModelRequestParameters, model: Model) -> Overhead:
-        instructions = sum(estimate_text(part.content) for part in parameters.instruction_parts or ())
-        tools = sum(map(self._tool_tokens, parameters.function_tools))
-        tools += sum(estimate_text(str(tool)) for tool in parameters.native_tools)
-        # Of a structured output only the form is sent that the mode asks for; the model chooses with "auto".
-        as_tools = as_text = 0
-        if parameters.output_mode in ("tool", "auto"):
-            as_tools = sum(map(self._tool_tokens, parameters.output_tools))
-        if parameters.output_mode in ("native", "prompted", "auto"):
-            as_text = self._output_tokens(parameters, model)
-        return Overhead(instructions, tools + max(as_tools, as_text))
-
-    def _output_tokens(self, parameters: ModelRequestParameters, model: Model) -> int:
-        """Count a schema that the output must have, beside the tools or within the instructions."""
-        output = parameters.output_object
-        if output is None:
-            return 0
-        profile = _profile_of(model)
-        native = parameters.output_mode == "native"
-        tokens = self._schema_tokens(output.name or "", output.description, output.json_schema)
-        template = parameters.prompted_output_template
-        if template is None and (
-            not native or profile.get("native_output_requires_schema_in_instructions", False)
-        ):
-            template = profile.get("prompted_output_template", DEFAULT_PROMPTED_OUTPUT_TEMPLATE)
-        if not template:
-            return tokens
-        # A native mode sends the schema to the server too.
-        return estimate_text(template) + (2 * tokens if native else tokens)
-
-    def _tool_tokens(self, tool: ToolDefinition) -> int:
-        returned = tool.return_schema if tool.include_return_schema else None
-        tokens = self._schema_tokens(tool.name, tool.description, tool.parameters_json_schema)
-        return tokens + (estimate_text(compact_json(returned)) if returned else 0)
-
-    def _schema_tokens(self, name: str, description: str | None, schema: dict[str, Any]) -> int:
-        key = name, description, compact_json(schema)
-        if key not in self._schemas:
-            self._schemas[key] = estimate_text(f"{name}{description or ''}{key[2]}")
-        return self._schemas[key]
-
     def _capped(
         self, settings: ModelSettings | None, budget: ContextBudget, tokens: int
     ) -> ModelSettings | None:
@@ -358,13 +316,6 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         reserve = max(REQUEST_RESERVE_TOKENS, -(-budget.window // 100))
         room = max(budget.output, budget.window - tokens - reserve)
         return {**(settings or {}), "max_tokens": min(wanted, room)}
-
-
-def _profile_of(model: Model) -> ModelProfile:
-    try:
-        return model.profile
-    except NotImplementedError:  # several models behind one
-        return {}
 
 
 def _has_response(messages: Sequence[ModelMessage]) -> bool:

@@ -162,6 +162,14 @@ class Journal:
         self._ended.append((outcome, self.now_ms()))
         await self.flush()
 
+    async def taken_back(self, delegation_ids: Sequence[str]) -> None:
+        """Store that no model has seen these reports, although a message carried them.
+
+        Raises:
+            SidequestError: the store failed.
+        """
+        await to_its_end(self.store.delegations.take_back(self.session_id, delegation_ids))
+
     async def given(self, delegation_id: str) -> None:
         """Store that whoever asked for a delegation without the parent was given its report.
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sidequest.core.frames import neutralised
 from sidequest.subagents.project_snapshot import INSTRUCTION_FILES
 
 if TYPE_CHECKING:
@@ -142,5 +143,6 @@ def instructions_of(files: Mapping[str, bytes]) -> str:
         if len(data) > MAX_PROJECT_INSTRUCTIONS_BYTES:
             text += f"\n[… cut at {MAX_PROJECT_INSTRUCTIONS_BYTES} bytes of {len(data)} …]"
         if text:
+            text = neutralised(text, "project-instructions")
             return f'<project-instructions file="{name}">\n{text}\n</project-instructions>'
     return ""

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from pydantic_ai.messages import ModelResponse
 
 from sidequest.core.errors import SidequestError
 from sidequest.core.outcome import Outcome, Status
-from sidequest.runtime.chains import MAX_CHAINS_PER_AGENT, MAX_READ_LINES, ChainLine, Reads, chains_block
+from sidequest.runtime.chains import (
+    BLOCK_SHARE,
+    MAX_BLOCK_TOKENS,
+    MAX_CHAINS_PER_AGENT,
+    MAX_READ_LINES,
+    ChainLine,
+    Reads,
+    chains_block,
+)
 from sidequest.runtime.delegation import DelegationRun
 from sidequest.runtime.past import PastRun
 
+MAX_TAKEN_BACK = 2
+"""So often a report that no model saw is handed over again: a window that cannot hold it must not loop."""
 MAX_RETAINED = 100
 """Settled delegations that are remembered, inclusive; the oldest is forgotten first, a running one never."""
 RESUMABLE = frozenset({Status.COMPLETED, Status.PARTIAL, Status.FAILED, Status.INTERRUPTED})
@@ -39,6 +50,12 @@ class DelegationRecord:
     completed_at_ms: int | None = None
     delivered: bool = False
     """Whether the parent, or who asked instead of the parent, has been given the report."""
+    seen: bool = False
+    """Whether the report was in a request that the parent's model has answered."""
+    in_history: bool = False
+    """Whether the report was in the parent's history since it was handed over."""
+    taken_back: int = 0
+    """How often it was handed over in vain: a compaction took it before the parent's model had seen it."""
     reads_before: Reads = field(default_factory=Reads)
     """What the runs of its chain before this one have looked at."""
     for_caller: bool = False
@@ -130,6 +147,29 @@ class Records:
         unread = [r for r in self.all() if r.outcome and not r.delivered and r.status is not Status.STOPPED]
         return [r for r in unread if r.status is not Status.INTERRUPTED or self.latest(r.id) is r]
 
+    def in_history(self, ids: Collection[str]) -> None:
+        """Note that the reports of the delegations `ids` stand in the parent's history."""
+        for record in self._unseen():
+            record.in_history = record.in_history or record.id in ids
+
+    def sent(self, ids: Collection[str]) -> list[DelegationRecord]:
+        """Note that the parent's model has answered a request with the reports of `ids`.
+
+        Returns those that had been in the history and were not in the request: no model has seen them. Each
+        is returned `MAX_TAKEN_BACK` times at most.
+        """
+        lost: list[DelegationRecord] = []
+        for record in self._unseen():
+            if record.id in ids:
+                record.seen = True
+            elif record.in_history and record.taken_back < MAX_TAKEN_BACK:
+                record.taken_back += 1
+                lost.append(record)
+        return lost
+
+    def _unseen(self) -> list[DelegationRecord]:
+        return [r for r in self._known.values() if r.delivered and not r.seen and not r.for_caller]
+
     def latest(self, delegation_id: str) -> DelegationRecord | None:
         """Return the newest delegation of the chain that `delegation_id` belongs to."""
         record = self._known.get(delegation_id)
@@ -162,6 +202,12 @@ class Records:
         given = record.run.given if isinstance(record.run, PastRun) else 0
         return any(isinstance(message, ModelResponse) for message in record.run.messages[given:])
 
-    def chains_block(self) -> str:
-        """Return what the parent's prompt says about delegations that can be resumed."""
-        return chains_block([ChainLine(r.agent, r.id, r.task, r.reads.files) for r in self.resumable()])
+    def chains_block(self, hard_limit: int | None = None) -> str:
+        """Return what the parent's prompt says about delegations that can be resumed.
+
+        `hard_limit` is that of the parent's model, in tokens; None takes the most that a block may have.
+        """
+        limit = MAX_BLOCK_TOKENS if hard_limit is None else min(MAX_BLOCK_TOKENS, hard_limit // BLOCK_SHARE)
+        return chains_block(
+            [ChainLine(r.agent, r.id, r.task, r.reads.files) for r in self.resumable()], limit
+        )

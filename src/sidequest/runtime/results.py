@@ -78,6 +78,13 @@ def _bound_return(value: ToolReturn[Any], limit: int, name: str, spill: Spill | 
     return replace(value, return_value=returned, content=content)
 
 
+def result_tokens(value: Any, name: str) -> int:
+    """Return the tokens of the text of what a tool returned, both halves of a `ToolReturn`."""
+    if isinstance(value, ToolReturn):
+        return _tokens(value.return_value, name) + (_tokens(value.content, name) if value.content else 0)
+    return _tokens(value, name)
+
+
 def _tokens(value: Any, name: str) -> int:
     items = value if isinstance(value, list) else [value]
     return sum(estimate_text(_text_of(item, name) or "") for item in items)

@@ -50,6 +50,7 @@ from sidequest.models.registry import ModelRegistry
 from sidequest.runtime.attempts import Attempts, ResolvedModel, RunFailed
 from sidequest.runtime.delegation import OUTPUT_RETRIES, TOOL_RETRIES, is_cancelled
 from sidequest.runtime.delegations import MAX_RUNNING, MAX_TOTAL, Delegations
+from sidequest.runtime.guard import GuardTotals
 from sidequest.runtime.hold import Hold
 from sidequest.runtime.journal import Journal, LaneJournal, new_id
 from sidequest.runtime.limits import Account, Limits, LimitWatch
@@ -464,8 +465,7 @@ class Session:
             await self.delegations.stop(self.delegations.records.of_parent())
             answer = attempts.recorder.progress.report
             self.messages = _closed(attempts.messages, failure)
-            if not attempts.guard.totals.compactions + attempts.guard.totals.degradations:
-                self._take_back_lost(delivered)
+            await self._take_back_lost(delivered, attempts.guard.totals)
             await self._store_end(failure)
         progress, totals = attempts.recorder.progress, attempts.guard.totals
         self.log.emit(RunEnded(None, failure is None, answer, failure.code.value if failure else None))
@@ -491,12 +491,20 @@ class Session:
             ),
         )
 
-    def _take_back_lost(self, delivered: Collection[str]) -> None:
-        """Let reports be delivered again that went down with the round in which the parent was given them."""
+    async def _take_back_lost(self, delivered: Collection[str], totals: GuardTotals) -> None:
+        """Let reports be delivered again that went down with the round in which the parent was given them.
+
+        Of those that are not in the history any more, a compaction has summarised what the model had seen.
+        """
         kept = reports_in(self.messages)
-        for record in self.delegations.records.all():
-            if record.delivered and record.id not in delivered and record.id not in kept:
-                record.delivered = record.store_error is not None or record.for_caller
+        compacted = bool(totals.compactions + totals.degradations)
+        lost = [
+            record
+            for record in self.delegations.records.all()
+            if record.delivered and record.id not in delivered and record.id not in kept
+            if not record.for_caller and not (compacted and record.seen)
+        ]
+        await self.delegations.take_back(lost)
 
     async def _entitle(self, text: str) -> None:
         """Name a session after its first prompt."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import ToolReturn
-from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, RunContext, Tool
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn
+from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_graph import End
 
@@ -21,7 +21,7 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.events import EventLog, Listener, outcome_as_dict
 from sidequest.core.outcome import report_text
 from sidequest.core.permissions import Mode
-from sidequest.core.transcript import marked
+from sidequest.core.transcript import marked, reports_in
 from sidequest.models.registry import ModelRegistry
 from sidequest.runtime.delegations import MAX_RUNNING, Delegations
 from sidequest.runtime.model_choice import AgentModels, InheritedModel, ModelChooser, RegistryModels
@@ -29,16 +29,15 @@ from sidequest.runtime.permissions import Rights
 from sidequest.runtime.planning import StartRequest
 from sidequest.runtime.prefix import prefix_of
 from sidequest.runtime.records import DelegationRecord
+from sidequest.runtime.report_room import ReportRoom
 from sidequest.runtime.spawning import spawn
 from sidequest.runtime.tool_texts import (
-    NOTE_RESERVE_CHARS,
     TASK_LIST_DESCRIPTION,
     TASK_STOP_DESCRIPTION,
     TASK_WAIT_DESCRIPTION,
-    delivery_limit,
+    hand_over,
     heartbeat,
-    join_blocks,
-    report_block,
+    rest_block,
     started_text,
     task_description,
 )
@@ -49,7 +48,7 @@ from sidequest.subagents.definition import SubagentDefinition
 
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import AgentNode
-    from pydantic_ai.models import Model
+    from pydantic_ai.models import Model, ModelRequestContext
     from pydantic_ai.run import AgentRunResult
     from pydantic_ai.settings import ModelSettings
 
@@ -90,19 +89,16 @@ def _details(record: DelegationRecord) -> dict[str, Any]:
     return details
 
 
-def _room_for_reports(ctx: RunContext[Any]) -> int:
-    return delivery_limit(ContextBudget.for_model(ctx.model).hard_limit)
-
-
 def _failed(error: SidequestError) -> ToolFailed:
     return ToolFailed(f"{error.cause} {error.remedy}".strip())
 
 
 class DelegationTools:
-    """The four tools over one registry; `registry` is asked for at each call."""
+    """The four tools over one registry; `registry` is asked for at each call, `room` for each report."""
 
-    def __init__(self, registry: Callable[[RunContext[Any]], Delegations]) -> None:
+    def __init__(self, registry: Callable[[RunContext[Any]], Delegations], room: ReportRoom) -> None:
         self._registry = registry
+        self._room = room
 
     def toolset(
         self, definitions: Sequence[SubagentDefinition], shown: Callable[[SubagentDefinition], str]
@@ -169,6 +165,7 @@ class DelegationTools:
         mode: Literal["all", "any"] = "all",
         minCompleted: int = 1,  # noqa: N803
         timeoutSeconds: float = DEFAULT_WAIT_S,  # noqa: N803
+        fromCharacter: int | None = None,  # noqa: N803
     ) -> ToolReturn[str]:
         """Wait.
 
@@ -177,6 +174,7 @@ class DelegationTools:
             mode: Wait for all of them, or for any.
             minCompleted: With any, how many must have ended.
             timeoutSeconds: From 1 to 900.
+            fromCharacter: Where to read on in the report of one delegation.
         """
         registry = self._registry(ctx)
         asked = list(dict.fromkeys(delegationIds or []))
@@ -190,6 +188,9 @@ class DelegationTools:
                 else "No delegation is running."
             )
             return ToolReturn(text, metadata={"delegations": [], "unknownIds": unknown})
+        if fromCharacter is not None and (len(asked) != 1 or not known):
+            text = "fromCharacter reads on in one report: give exactly one id in delegationIds."
+            return ToolReturn(text, metadata={"delegations": [], "unknownIds": unknown})
         timeout = int(min(MAX_WAIT_S, max(1, timeoutSeconds)))
         in_time = await registry.wait(targets, mode=mode, min_completed=minCompleted, timeout_s=timeout)
         notes = [
@@ -197,14 +198,15 @@ class DelegationTools:
             "" if in_time else f"Not all had ended after {timeout} s; nothing was stopped.",
         ]
         now = registry.clock()
-        limit = _room_for_reports(ctx)
-        room = limit - sum(map(len, notes)) - NOTE_RESERVE_CHARS - 4
-        blocks = [
-            (r, report_block(r, room) if r.outcome else f"{report_block(r)}\n{heartbeat(r, now)}")
-            for r in targets
-        ]
-        text, included = join_blocks(notes, blocks, limit)
-        fresh = [record for record in included if record.outcome is not None and not record.delivered]
+        room = self._room.tokens(ctx)
+        included: list[DelegationRecord] = []
+        if fromCharacter and known[0].outcome is not None:
+            text = rest_block(known[0], fromCharacter, room)
+        else:
+            waiting = {r.id for r in (*registry.records.running(), *registry.records.undelivered())}
+            to_come = len(waiting - {r.id for r in targets if r.outcome})
+            text, included = hand_over(notes, targets, room, to_come=to_come, now=now)
+        fresh = [record for record in included if not record.delivered]
         for record in fresh:
             record.delivered = True
         metadata = {
@@ -292,6 +294,7 @@ class Delegation(AbstractCapability[AgentDepsT]):
     """
     _current: list[tuple[Model, ModelSettings | None]] = field(default_factory=list, init=False, repr=False)
     _owns_delegations: bool = field(default=False, init=False, repr=False)
+    _room: ReportRoom = field(default_factory=ReportRoom, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_running <= MAX_RUNNING:
@@ -352,14 +355,16 @@ class Delegation(AbstractCapability[AgentDepsT]):
         """Return what the parent is told about delegations that can be resumed, if there are any."""
 
         def instructions(ctx: RunContext[AgentDepsT]) -> str:
-            return self.delegations.records.chains_block() if self.delegations is not None else ""
+            if self.delegations is None:
+                return ""
+            return self.delegations.records.chains_block(ContextBudget.for_model(ctx.model).hard_limit)
 
         return instructions
 
     def get_toolset(self) -> AbstractToolset[AgentDepsT]:
         """Return the four tools."""
         chooser = self.delegations.models if self.delegations else self._chooser()
-        return DelegationTools(self._registry).toolset(self.catalog.active, chooser.shown)
+        return DelegationTools(self._registry, self._room).toolset(self.catalog.active, chooser.shown)
 
     def _registry(self, ctx: RunContext[Any]) -> Delegations:
         if self.delegations is None:
@@ -388,6 +393,40 @@ class Delegation(AbstractCapability[AgentDepsT]):
                 if isinstance(self.delegations.models, AgentModels):
                     await self.delegations.models.close()
 
+    async def before_model_request(
+        self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Measure what the parent sends, and note which reports are about to reach its model."""
+        self._room.asking(request_context)
+        if self.delegations is not None:
+            self.delegations.records.in_history(reports_in(request_context.messages))
+        return request_context
+
+    async def after_model_request(
+        self,
+        ctx: RunContext[AgentDepsT],
+        *,
+        request_context: ModelRequestContext,
+        response: ModelResponse,
+    ) -> ModelResponse:
+        """Take note of which reports the model has seen; what a compaction took before is given again."""
+        if self.delegations is not None:
+            await self.delegations.sent(reports_in(request_context.messages))
+        return response
+
+    async def after_tool_execute(
+        self,
+        ctx: RunContext[AgentDepsT],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        result: Any,
+    ) -> Any:
+        """Count what came of the calls of one answer: together they must fit into the next request."""
+        self._room.gave(ctx, call.tool_name, result)
+        return result
+
     async def after_node_run(
         self,
         ctx: RunContext[AgentDepsT],
@@ -404,10 +443,7 @@ class Delegation(AbstractCapability[AgentDepsT]):
         await registry.wait(registry.records.of_parent())
         unread = registry.records.undelivered()
         if unread:
-            limit = _room_for_reports(ctx)
-            room = limit - len(DELIVERY_NOTE) - NOTE_RESERVE_CHARS - 2
-            blocks = [(record, report_block(record, room)) for record in unread]
-            text, included = join_blocks([DELIVERY_NOTE], blocks, limit)
+            text, included = hand_over([DELIVERY_NOTE], unread, self._room.tokens(ctx))
             ids = [record.id for record in included]
             ctx.enqueue(marked(text, "report", ids), priority="when_idle")
             for record in included:

@@ -12,7 +12,7 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.events import outcome_as_dict
 from sidequest.core.outcome import Outcome, Status
 from sidequest.store.database import AnyRow, Database
-from sidequest.store.delivery import mark_delivered, unknown_delegation
+from sidequest.store.delivery import mark_delivered, take_back, unknown_delegation
 from sidequest.store.masking import to_json
 from sidequest.store.rows import Chain, DelegationProgress, DelegationRow, NewDelegation, NewMessage
 from sidequest.store.tables import delegations, messages, sessions, tool_results
@@ -151,6 +151,16 @@ class DelegationRows:
         await self._db.write_session(
             session_id, lambda tx: mark_delivered(tx, session_id, [delegation_id], message_id=None)
         )
+
+    async def take_back(self, session_id: str, delegation_ids: Collection[str]) -> None:
+        """Note that nobody has read these reports: a compaction took the message that carried them.
+
+        They can be delivered again. One that was not delivered stays as it is.
+
+        Raises:
+            SidequestError: the store failed.
+        """
+        await self._db.write_session(session_id, lambda tx: take_back(tx, session_id, delegation_ids))
 
     async def undelivered(self, session_id: str) -> list[DelegationRow]:
         """Return settled delegations whose report the parent has not seen, oldest first.

@@ -39,6 +39,13 @@ def mark_delivered(
     tx.execute(update(delegations).where(mine).values(delivered=True, delivered_by=message_id))
 
 
+def take_back(tx: Connection, session_id: str, delegation_ids: Collection[str]) -> None:
+    """Clear the flags of delegations whose reports a message carried and nobody read."""
+    mine = (delegations.c.session_id == session_id) & delegations.c.id.in_(delegation_ids)
+    carried = mine & delegations.c.delivered_by.is_not(None)
+    tx.execute(update(delegations).where(carried).values(delivered=False, delivered_by=None))
+
+
 def unknown_delegation(delegation_id: str) -> SidequestError:
     """Return the error for an id that no delegation of the session has."""
     return SidequestError(

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from sidequest.core.labels import ASSISTANT, CALLS, LABELS, REMARK, REPORTS, RESULT, USER, USER_FILE
+
 
 @dataclass(frozen=True, slots=True)
 class UserText:
@@ -105,9 +107,7 @@ class Reply:
     calls: tuple[Call, ...] = ()
 
 
-_LABEL = re.compile(
-    r"(?:\A|\n\n)\[(User|System|Assistant|Assistant thinking|Assistant tool calls|Tool result)\]: "
-)
+_LABEL = re.compile(rf"(?:\A|\n\n)\[({'|'.join(LABELS)})\]: ")
 _CALL_NAME = re.compile(r"\s*;?\s*([A-Za-z_][\w.-]*)\(")
 _ARG_NAME = re.compile(r"\s*,?\s*([A-Za-z_]\w*)=")
 _JSON = json.JSONDecoder()
@@ -122,21 +122,21 @@ def parse_serialised(text: str) -> tuple[Entry, ...]:
     open_uses: list[int] = []
     pieces = _LABEL.split(text.strip())
     for label, body in zip(pieces[1::2], pieces[2::2], strict=True):
-        if label == "User":
+        if label in (USER, REPORTS):
             entries.append(UserText(body))
-        elif label == "Assistant":
+        elif label == ASSISTANT:
             entries.append(AssistantText(body))
-        elif label == "Assistant tool calls":
+        elif label == CALLS:
             open_uses = []
             for call in _calls(body):
                 open_uses.append(len(entries))
                 entries.append(call)
-        elif label == "Tool result" and open_uses:
+        elif label == RESULT and open_uses:
             at = open_uses.pop(0)
             use = entries[at]
             if isinstance(use, ToolUse):
                 entries[at] = ToolUse(use.name, use.args, body, looks_failed(body))
-        elif label == "Tool result":
+        elif label in (RESULT, REMARK, USER_FILE):
             entries.append(ToolUse("unknown", {}, body, looks_failed(body)))
     return tuple(entries)
 
