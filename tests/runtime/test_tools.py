@@ -225,6 +225,27 @@ class TestWait:
         assert early.metadata["delegations"][0]["report"] in text
         assert "Late report." in late.model_response_str()
 
+    def test_any_gives_a_report_that_is_there_at_once_though_another_runs(self) -> None:
+        doors = Doors("REPORT")
+
+        async def when_one_has_ended(asked: Asked) -> ModelResponse:
+            await doors.arrived(2)
+            doors.open(0)
+            for _ in range(10_000):
+                if any(isinstance(event, DelegationSettled) for event in parent.events):
+                    break
+                await asyncio.sleep(0)
+            return wait(mode="any")
+
+        def let_in(asked: Asked) -> ModelResponse:
+            doors.open(1)
+            return wait()
+
+        child = ScriptedModel(doors, repeat=True)
+        parent = Parent([calling(task(), task()), when_one_has_ended, let_in, "Thanks."], child)
+        run_fast(parent.run())
+        assert [r.model_response_str().count("\nREPORT\n") for r in parent.returns("TaskWait")] == [1, 1]
+
     def test_L2_any_returns_with_the_first_and_the_others_go_on(self) -> None:
         doors = Doors("REPORT")
 

@@ -170,6 +170,11 @@ class Records:
     def _unseen(self) -> list[DelegationRecord]:
         return [r for r in self._known.values() if r.delivered and not r.seen and not r.for_caller]
 
+    def outstanding(self) -> list[DelegationRecord]:
+        """Return those that run for the parent, and those whose report it has not seen, oldest first."""
+        ids = {record.id for record in (*self.of_parent(), *self.undelivered())}
+        return [record for record in self.all() if record.id in ids]
+
     def latest(self, delegation_id: str) -> DelegationRecord | None:
         """Return the newest delegation of the chain that `delegation_id` belongs to."""
         record = self._known.get(delegation_id)

@@ -170,7 +170,7 @@ class DelegationTools:
         """Wait.
 
         Args:
-            delegationIds: Which ones; all that run when left out.
+            delegationIds: Which ones; all that run or were not read when left out.
             mode: Wait for all of them, or for any.
             minCompleted: With any, how many must have ended.
             timeoutSeconds: From 1 to 900.
@@ -180,7 +180,8 @@ class DelegationTools:
         asked = list(dict.fromkeys(delegationIds or []))
         known = [record for item in asked if (record := registry.records.get(item)) is not None]
         unknown = [item for item in asked if registry.records.get(item) is None]
-        targets = known if asked else registry.records.of_parent() or registry.records.undelivered()
+        # A report that is there is given at once, also when others still run.
+        targets = known if asked else registry.records.outstanding()
         if not targets:
             text = (
                 f"No delegation has one of these ids: {', '.join(unknown)}. Call TaskList to see them."
@@ -203,7 +204,7 @@ class DelegationTools:
         if fromCharacter and known[0].outcome is not None:
             text = rest_block(known[0], fromCharacter, room)
         else:
-            waiting = {r.id for r in (*registry.records.running(), *registry.records.undelivered())}
+            waiting = {r.id for r in registry.records.outstanding()}
             to_come = len(waiting - {r.id for r in targets if r.outcome})
             text, included = hand_over(notes, targets, room, to_come=to_come, now=now)
         fresh = [record for record in included if not record.delivered]
