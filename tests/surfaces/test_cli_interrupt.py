@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.gate import Gate
 from tests.support.neutral import Hang, Reply
+from tests.support.processes import ends
 from tests.support.provider import LoopbackProvider
 from tests.surfaces.conftest import write_settings
 
@@ -19,13 +20,16 @@ NEVER_STOPS = """
 import asyncio, sys
 from pathlib import Path
 from types import SimpleNamespace
+from sidequest.runtime.workspace import Workspace
 from sidequest.surfaces.cli.interrupts import Interrupts
 
 async def stop():
     await asyncio.sleep(60)
 
 async def work():
-    session = SimpleNamespace(stop=stop, workspace=SimpleNamespace(scratch=Path(sys.argv[1])))
+    workspace = Workspace(Path(sys.argv[1]).parent, Path(sys.argv[1]))
+    await workspace.bash("sleep 4983 >/dev/null 2>&1 & echo $! > left-running")
+    session = SimpleNamespace(stop=stop, workspace=workspace)
     with Interrupts(session, lambda: print("stopping", flush=True), terminal=False):
         print("ready", flush=True)
         await asyncio.sleep(60)
@@ -73,7 +77,7 @@ def test_the_first_ctrl_c_shows_the_partial_work(home: Path, tree: Path, command
     assert "error:" not in err
 
 
-def test_the_second_ctrl_c_does_not_wait_and_leaves_no_scratch_folder(tmp_path: Path):
+def test_the_second_ctrl_c_does_not_wait_and_leaves_no_scratch_folder_and_no_command(tmp_path: Path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     process = start("-c", NEVER_STOPS, str(scratch))
@@ -84,3 +88,4 @@ def test_the_second_ctrl_c_does_not_wait_and_leaves_no_scratch_folder(tmp_path: 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err, scratch.exists()) == (130, "", False)
+    assert ends(int((tmp_path / "left-running").read_text()))

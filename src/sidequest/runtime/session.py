@@ -653,7 +653,7 @@ class Session:
         return other
 
     async def stop(self) -> None:
-        """Stop the turn and every delegation that runs, and wait until they have ended."""
+        """Stop the turn, every delegation that runs and what commands left running; wait for their end."""
         self.rights.questions.deny_all()
         job = self._job
         if job is not None and not job.done():
@@ -663,6 +663,13 @@ class Session:
                 job.cancel()
             await asyncio.wait([job])
         await self.delegations.stop()
+        await self._end_commands()
+
+    async def _end_commands(self) -> None:
+        """End what commands left running, and say so."""
+        told = await self.workspace.leftovers.end_all()
+        if told is not None:
+            self.log.emit(Notice(None, told))
 
 
 def _same_folder(one: str, other: str) -> bool:

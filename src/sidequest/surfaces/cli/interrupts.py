@@ -8,11 +8,11 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 from sidequest.runtime.session import Session
+from sidequest.runtime.workspace import Workspace
 from sidequest.surfaces.cli.errors import Exit
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
@@ -64,7 +64,7 @@ class Interrupts:
         if self.interrupted:
             if self._on_quit is not None:
                 self._on_quit()
-            _quit_now(self._session.workspace.scratch, terminal=self._terminal)
+            _quit_now(self._session.workspace, terminal=self._terminal)
         self.interrupted = True
         self._loop.call_soon_threadsafe(self._first)
 
@@ -73,10 +73,11 @@ class Interrupts:
         self._say()
 
 
-def _quit_now(scratch: Path | None, *, terminal: bool) -> None:
-    """Leave without waiting for anything; the terminal gets its cursor back."""
-    if scratch is not None:
-        shutil.rmtree(scratch, ignore_errors=True)
+def _quit_now(workspace: Workspace, *, terminal: bool) -> None:
+    """Leave without waiting for anything; the terminal gets its cursor back, and no command goes on."""
+    workspace.leftovers.kill_all()
+    if workspace.scratch is not None:
+        shutil.rmtree(workspace.scratch, ignore_errors=True)
     if terminal:
         os.write(sys.stderr.fileno(), _SHOW_CURSOR)
     os._exit(Exit.INTERRUPTED)
