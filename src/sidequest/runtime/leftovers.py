@@ -108,11 +108,21 @@ class Leftovers:
             self._families.append(family)
         return family
 
-    async def left_by(self, families: list[Family]) -> list[Process]:
-        """Return what commands that have just ended left running; they are forgotten if nothing."""
-        # Begun in any case: a look at once after the end is what tells their processes from strangers.
-        look = asyncio.ensure_future(asyncio.to_thread(self._running, families))
-        return await asyncio.shield(look)
+    async def left_by(self, families: list[Family], *, end: bool = False) -> list[Process]:
+        """Return what commands that have just ended left running; they are forgotten if nothing.
+
+        With `end` it is killed, and nothing is left.
+        """
+
+        def look() -> list[Process]:
+            running = self._running(families)
+            if not running or not end:
+                return running
+            self._kill(families)
+            return []
+
+        # Done in any case: a look at once after the end is what tells their processes from strangers.
+        return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(look)))
 
     def kill(self, family: Family) -> None:
         """Kill at once what a command has started, and those that left its group too."""

@@ -27,7 +27,7 @@ from sidequest.core.permissions import Action, DenyRules, denied_below
 from sidequest.runtime.leftovers import Family, Leftovers, note_left
 from sidequest.runtime.opening import CAN_OPEN_BELOW, is_special, opened
 from sidequest.runtime.outside import is_let_through
-from sidequest.runtime.sandbox import Sandbox, commands_of
+from sidequest.runtime.sandbox import Sandbox, commands_of, ends_what_it_leaves
 from sidequest.runtime.shell import STARTED, shell_backend
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ class Workspace:
             raise ToolFailed(str(error)) from error
         finally:
             STARTED.reset(token)
-        left = await self.leftovers.left_by(started)
+        left = await self.leftovers.left_by(started, end=ends_what_it_leaves(self._commands))
         said = f"{_labelled(result.stdout, result.stderr)}\n[exit code: {result.exit_code}]".lstrip("\n")
         return f"{said}\n{note_left(left)}" if left else said
 
