@@ -39,6 +39,7 @@ from sidequest.surfaces.cli.jsonlines import (
     turn_result,
 )
 from sidequest.surfaces.cli.keys import TerminalKeys
+from sidequest.surfaces.cli.private_memory import keep_memory_private
 from sidequest.surfaces.cli.screen import Screen, put
 from sidequest.surfaces.cli.summary import (
     outcome_facts,
@@ -121,6 +122,7 @@ def execute(job: Job) -> int:
     Raises:
         SidequestError: nothing was started.
     """
+    keep_memory_private()
     job.keep.check()
     what = "instruction" if job.keep.delegation else "task" if job.agent else "prompt"
     text = _read(job.text, what)
