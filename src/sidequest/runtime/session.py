@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
@@ -63,6 +61,7 @@ from sidequest.runtime.recorder import RunRecorder
 from sidequest.runtime.records import DelegationRecord
 from sidequest.runtime.reminders import NEW_CONTEXT_DESCRIPTION, NEW_CONTEXT_REPLY, WindowState
 from sidequest.runtime.sandbox import Sandbox
+from sidequest.runtime.scratch import make_scratch, remove_scratch
 from sidequest.runtime.spawning import spawn
 from sidequest.runtime.stored import Origin, begin, branch, chain_history, first_words, load, title_of
 from sidequest.runtime.summariser import Sleep, model_summariser
@@ -176,16 +175,18 @@ class Session:
         self.messages: list[ModelMessage] = []
         self._sleep = sleep
         self._jitter = jitter
-        self._scratch = Path(tempfile.mkdtemp(prefix="sidequest-"))
+        self._scratch = make_scratch()
         try:
             self.workspace = Workspace(
                 options.root, self._scratch, denied=options.deny.paths, sandbox=options.sandbox
             )
-        except SidequestError:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            given = options.project_instructions
+            self._project = (
+                given or "" if given is not True else load_project_instructions(self.workspace.root)
+            )
+        except BaseException:
+            remove_scratch(self._scratch)
             raise
-        given = options.project_instructions
-        self._project = given or "" if given is not True else load_project_instructions(self.workspace.root)
         self.rights = Rights(
             options.permission_mode,
             options.deny,
@@ -337,7 +338,8 @@ class Session:
         """
         self._closed = True
         async with AsyncExitStack() as closing:
-            closing.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            closing.callback(remove_scratch, self._scratch)
+            closing.callback(self.workspace.leftovers.kill_all)  # in case that the stop is interrupted
             closing.push_async_callback(self.models.close)
             if self._hold is not None:
                 closing.push_async_callback(self._hold.release)
