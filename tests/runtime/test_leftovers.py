@@ -184,6 +184,30 @@ class TestACommand:
         assert not [one for one in processes().values() if one.session == session and one.running]
 
 
+class TestWhatCannotBeEnded:
+    def test_it_is_named_and_nobody_waits_for_it(self, workspace: Workspace) -> None:
+        left = workspace.leftovers
+        left.grace_s = 600
+        asked: list[signal.Signals] = []
+
+        def refuse(one: Process, number: signal.Signals) -> bool:
+            asked.append(number)
+            return False
+
+        async def case() -> str | None:
+            await workspace.bash(SLEEPER.format("pid"))
+            left.send = refuse
+            return await left.end_all()
+
+        told = asyncio.run(case())
+        pid = pid_in(workspace.root / "pid")
+        assert told == f"This could not be ended: sleep (pid {pid})."
+        assert asked.count(signal.SIGSTOP) == 1
+        left.send = process_table.send
+        left.kill_all()
+        assert ends(pid)
+
+
 class TestStrangers:
     """Numbers are given away again: nothing of a stranger is ever taken for ours."""
 

@@ -97,6 +97,9 @@ class Leftovers:
 
     look: Callable[[], Mapping[int, Process]] = processes
     grace_s: float = GRACE_S
+    send: Callable[[Process, signal.Signals], bool] = send
+    _beyond: set[tuple[int, str]] = field(default_factory=set, init=False)
+    """Number and start of those that may not be signalled: nobody waits for them."""
     _families: list[Family] = field(default_factory=list, init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
 
@@ -113,6 +116,9 @@ class Leftovers:
 
         With `end` it is killed, and nothing is left.
         """
+
+        if not families:
+            return []
 
         def look() -> list[Process]:
             running = self._running(families)
@@ -151,33 +157,31 @@ class Leftovers:
 
     def _end(self, families: list[Family]) -> str | None:
         """Ask what runs to end, kill what does not, and say which it was."""
-        met = {(one.pid, one.started): one for one in self._frozen(families)}
+        met = {one.identity: one for one in self._frozen(families)}
         if not met:
             return None
         for number in (signal.SIGTERM, signal.SIGCONT):
             for one in met.values():
-                send(one, number)
+                self.send(one, number)
         asked = time.monotonic()
-        while running := self._running(families):
+        while running := self._within_reach(families):
             if time.monotonic() - asked >= self.grace_s:
-                met |= {(one.pid, one.started): one for one in self._kill(families)}
+                running = self._kill(families)
+            met |= {one.identity: one for one in running}
+            if time.monotonic() - asked >= self.grace_s + KILL_S:
                 break
-            met |= {(one.pid, one.started): one for one in running}
             time.sleep(_POLL_S)
-        killed = time.monotonic()
-        while (running := self._running(families)) and time.monotonic() - killed < KILL_S:
-            time.sleep(_POLL_S)
-        left = {(one.pid, one.started) for one in running}
-        ended = [one for key, one in met.items() if key not in left]
+        left = {one.identity: one for one in self._running(families)}
+        ended = [one for identity, one in met.items() if identity not in left]
         parts = [f"Ended what commands had left running: {named(ended)}."] if ended else []
-        if running:
-            parts.append(f"This could not be ended: {named(running)}.")
+        if left:
+            parts.append(f"This could not be ended: {named(left.values())}.")
         return " ".join(parts)
 
     def _kill(self, families: list[Family]) -> list[Process]:
         met = self._frozen(families)
         for one in met:
-            send(one, signal.SIGKILL)
+            self.send(one, signal.SIGKILL)
         return met
 
     def _frozen(self, families: list[Family]) -> list[Process]:
@@ -188,15 +192,15 @@ class Leftovers:
         begun, before = time.monotonic(), list[Process]()
         while running := self._running(families):
             # A look takes its time, so only the second one that finds the same is the whole.
-            if running == before and all(one.stopped for one in running):
+            moving = [one for one in running if not one.stopped and one.identity not in self._beyond]
+            if (running == before and not moving) or time.monotonic() - begun >= FREEZE_S:
                 break
-            if time.monotonic() - begun >= FREEZE_S:
-                break
-            for one in running:
-                if not one.stopped:
-                    send(one, signal.SIGSTOP)
+            self._beyond |= {one.identity for one in moving if not self.send(one, signal.SIGSTOP)}
             before = running
         return running
+
+    def _within_reach(self, families: list[Family]) -> list[Process]:
+        return [one for one in self._running(families) if one.identity not in self._beyond]
 
     def _running(self, families: list[Family]) -> list[Process]:
         """Return what runs of `families`; those of which nothing runs are forgotten."""

@@ -33,6 +33,11 @@ class Process:
     """Whether it runs and does nothing until it is sent SIGCONT."""
     name: str
 
+    @property
+    def identity(self) -> tuple[int, str]:
+        """What no other process has, ever."""
+        return self.pid, self.started
+
     def __str__(self) -> str:
         return f"{self.name} (pid {self.pid})"
 
@@ -74,18 +79,21 @@ def process(pid: int) -> Process | None:
     )
 
 
-def send(target: Process, number: signal.Signals) -> None:
+def send(target: Process, number: signal.Signals) -> bool:
     """Send a signal to `target`, and to no stranger that has its number by now.
 
-    One that is gone, or that may not be signalled, is passed over.
+    Returns False when it may not be signalled (it runs as another user); one that is gone is passed over.
     """
     try:
         if sys.platform == "linux" and _has_proc():
             _send_by_descriptor(target, number)
         else:
             os.kill(target.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return True
 
 
 def _send_by_descriptor(target: Process, number: signal.Signals) -> None:
