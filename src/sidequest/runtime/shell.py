@@ -21,6 +21,8 @@ def shell_backend(root: Path, env: Mapping[str, str], leftovers: Leftovers) -> L
     """Return what runs commands in `root`; `leftovers` is told of each process that it starts."""
     from pydantic_ai.workspaces import LocalWorkspaceBackend
 
+    at_work: dict[int, Family] = {}
+
     class Shell(LocalWorkspaceBackend):
         """The two places of the backend where the number of a command's process is known."""
 
@@ -31,18 +33,21 @@ def shell_backend(root: Path, env: Mapping[str, str], leftovers: Leftovers) -> L
             stderr_buffer: bytearray,
             absolute_deadline: float | None,
         ) -> int:
-            family = leftovers.begun(process.pid)
+            family = at_work[process.pid] = leftovers.begun(process.pid)
             started = STARTED.get()
             if started is not None:
                 started.append(family)
-            try:
-                return await super()._wait_and_collect_output(
-                    process, stdout_buffer, stderr_buffer, absolute_deadline
-                )
-            except BaseException:
-                # It is killed by its group behind this; here the chains of parents are still whole. Not
-                # awaited: who cancels twice would interrupt it.
-                leftovers.kill(family)
-                raise
+            code = await super()._wait_and_collect_output(
+                process, stdout_buffer, stderr_buffer, absolute_deadline
+            )
+            at_work.pop(process.pid, None)
+            return code
+
+        async def _terminate(self, process: anyio.abc.Process) -> PermissionError | None:
+            # Before its group is killed the chains of parents are whole, also to those that left it. Not
+            # awaited: who cancels twice would interrupt it.
+            family = at_work.pop(process.pid, None)
+            leftovers.kill(family if family is not None else leftovers.begun(process.pid))
+            return await super()._terminate(process)
 
     return Shell(root, env=env)
