@@ -17,6 +17,7 @@ from sidequest.runtime.permissions import Answer
 from sidequest.runtime.sandbox import Sandbox, commands_of
 from sidequest.runtime.session import Session
 from sidequest.subagents.catalog import Catalog
+from tests.support.processes import is_running
 from tests.support.scripted_model import ScriptedModel, calling
 from tests.support.sessions import bound, helper, session
 from tests.support.team import Doors
@@ -57,6 +58,17 @@ def test_the_next_turn_has_the_new_rules_instructions_subagents_and_limits(root:
     assert "Use tabs." in (second.info.instructions or "")
     assert "TOOL_DENIED" in model.asked[3].results[-1]
     assert "Use tabs." not in (model.asked[4].info.instructions or "")
+
+
+def test_what_commands_left_running_before_is_ended_by_the_stop_after(root: Path) -> None:
+    async def case() -> int:
+        async with session(root, ScriptedModel()) as opened:
+            await opened.workspace.bash("sleep 4987 >/dev/null 2>&1 & echo $! > pid")
+            renewed(opened, deny=DenyRules(paths=("*.txt",)))
+            await opened.stop()
+            return int((root / "pid").read_text())
+
+    assert not is_running(asyncio.run(case()))
 
 
 def test_files_that_a_new_rule_denies_are_not_found_by_a_search_either(root: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic_ai.messages import BinaryContent
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.outcome import Status
 from sidequest.runtime.workspace import TOOL_NAMES, Workspace
+from tests.support.processes import ends
 from tests.support.scripted_model import Asked, ScriptedModel, calling
 from tests.support.team import Team, worker
 
@@ -246,24 +246,3 @@ class TestToolset:
 
         team = Team(ScriptedModel(script), [worker(tools=("Read", "Grep"))], workspace=workspace)
         assert asyncio.run(team.outcome()).report == "Only Read, Grep"
-
-
-def ends(pid: int) -> bool:
-    """Whether the process is gone, at once or in a moment: a signal is not delivered synchronously."""
-    deadline = time.monotonic() + 60
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return not is_running(pid)
-
-
-def is_running(pid: int) -> bool:
-    """Whether the process still runs; one that has ended and was not collected does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        try:
-            os.kill(pid, 0)
-        except OSError:
-            return False
-        return not Path("/proc").is_dir()
-    return state != "Z"

@@ -76,12 +76,14 @@ class TestProcess:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_stops_what_runs_stores_its_end_and_leaves_nothing_behind(
     root: Path, tmp_path: Path, ending: signal.Signals
 ) -> None:
     before = sorted(root.rglob("*"))
-    env = {"SIDEQUEST_OFFLINE_DELAY_S": "2"}
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {"SIDEQUEST_OFFLINE_DELAY_S": "2", "TMPDIR": str(temporary)}
     with (
         serve(root, tmp_path, "--token", TOKEN, env=env) as server,
         httpx2.Client(
@@ -97,6 +99,7 @@ def test_ctrl_c_stops_what_runs_stores_its_end_and_leaves_nothing_behind(
     with sqlite3.connect(tmp_path / ".local/share/sidequest/sidequest.db") as store:
         assert store.execute("SELECT status FROM delegations").fetchall() == [("stopped",)]
         assert store.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+    assert not list(temporary.glob("sidequest-*"))
     assert sorted(root.rglob("*")) == before
 
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,6 +25,7 @@ from sidequest.runtime.confirming import Confirmations
 from sidequest.runtime.delegation import DelegationRun, Plan
 from sidequest.runtime.journal import NEVER_STORED, Journal, to_its_end
 from sidequest.runtime.knowledge import Knowledge
+from sidequest.runtime.leftovers import commands_belong_to
 from sidequest.runtime.limits import Account
 from sidequest.runtime.model_choice import ModelChooser
 from sidequest.runtime.past import PastRun, past_outcome, past_run
@@ -216,17 +218,38 @@ class Delegations:
             record.delivered = True  # by the error: whoever asked for it is told at once
             self._settle(record, run.refused(record.store_error.failure))
             return
+        commands_belong_to(record.id)
         outcome = await run.run()
+        await self._end_commands(record)
         if record.outcome is None:
             await self._store_end(record, outcome)
         self._settle(record, outcome)
+
+    async def _end_commands(self, record: DelegationRecord) -> None:
+        """End what commands of `record` left running, and say so; a stop that comes meanwhile waits."""
+        workspace = self.toolbox.workspace
+        if workspace is None:
+            return
+
+        async def end() -> None:
+            told = await workspace.leftovers.end(record.id)
+            if told is not None:
+                self.log.emit(Notice(record.id, told))
+
+        with suppress(asyncio.CancelledError):
+            await to_its_end(end())
 
     def _overdue(self, record: DelegationRecord) -> None:
         """Settle a delegation whose tool swallowed the end of its time: nobody waits for it any longer."""
         if record.outcome is None and isinstance(record.run, DelegationRun):
             outcome = record.run.overdue()
             self._settle(record, outcome)
-            record.end_of_overdue = asyncio.create_task(self._store_end(record, outcome))
+            record.end_of_overdue = asyncio.create_task(self._end_late(record, outcome))
+
+    async def _end_late(self, record: DelegationRecord, outcome: Outcome) -> None:
+        """Do what a run that did not end by itself has left to do."""
+        await self._end_commands(record)
+        await self._store_end(record, outcome)
 
     async def stored(self, record: DelegationRecord) -> None:
         """Wait until `record` is stored: nobody is told an id of which a kill would leave no trace.
@@ -429,5 +452,5 @@ class Delegations:
         for record in chosen:
             ended = self._ensure_settled(record)
             if ended is not None:
-                await self._store_end(record, ended)
+                await self._end_late(record, ended)
         return chosen

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -64,6 +62,7 @@ from sidequest.runtime.recorder import RunRecorder
 from sidequest.runtime.records import DelegationRecord
 from sidequest.runtime.reminders import NEW_CONTEXT_DESCRIPTION, NEW_CONTEXT_REPLY, WindowState
 from sidequest.runtime.sandbox import Sandbox
+from sidequest.runtime.scratch import make_scratch, remove_scratch
 from sidequest.runtime.spawning import spawn
 from sidequest.runtime.stored import Origin, begin, branch, chain_history, first_words, load, title_of
 from sidequest.runtime.summariser import Sleep, model_summariser
@@ -178,15 +177,15 @@ class Session:
         self.messages: list[ModelMessage] = []
         self._sleep = sleep
         self._jitter = jitter
-        self._scratch = Path(tempfile.mkdtemp(prefix="sidequest-"))
+        self._scratch = make_scratch()
         try:
             self.workspace = Workspace(
                 options.root, self._scratch, denied=options.deny.paths, sandbox=options.sandbox
             )
-        except SidequestError:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._project = self._instructions_of(options)
+        except BaseException:
+            remove_scratch(self._scratch)
             raise
-        self._project = self._instructions_of(options)
         self.rights = Rights(
             options.permission_mode,
             options.deny,
@@ -374,7 +373,8 @@ class Session:
         """
         self._closed = True
         async with AsyncExitStack() as closing:
-            closing.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            closing.callback(remove_scratch, self._scratch)
+            closing.callback(self.workspace.leftovers.kill_all)  # in case that the stop is interrupted
             closing.push_async_callback(self.models.close)
             if self._hold is not None:
                 closing.push_async_callback(self._hold.release)
@@ -711,7 +711,7 @@ class Session:
         return other
 
     async def stop(self) -> None:
-        """Stop the turn and every delegation that runs, and wait until they have ended."""
+        """Stop the turn, every delegation that runs and what commands left running; wait for their end."""
         self.rights.questions.deny_all()
         job = self._job
         if job is not None and not job.done():
@@ -721,6 +721,13 @@ class Session:
                 job.cancel()
             await asyncio.wait([job])
         await self.delegations.stop()
+        await self._end_commands()
+
+    async def _end_commands(self) -> None:
+        """End what commands left running, and say so."""
+        told = await self.workspace.leftovers.end_all()
+        if told is not None:
+            self.log.emit(Notice(None, told))
 
 
 async def _ended(job: asyncio.Task[Any]) -> None:

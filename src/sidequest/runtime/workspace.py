@@ -24,9 +24,11 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.permissions import Action, DenyRules, denied_below
+from sidequest.runtime.leftovers import Family, Leftovers, note_left
 from sidequest.runtime.opening import CAN_OPEN_BELOW, is_special, opened
 from sidequest.runtime.outside import is_let_through
-from sidequest.runtime.sandbox import Sandbox, commands_of
+from sidequest.runtime.sandbox import Sandbox, commands_of, ends_what_it_leaves
+from sidequest.runtime.shell import STARTED, shell_backend
 
 if TYPE_CHECKING:
     from pydantic_ai.workspaces import LocalWorkspaceBackend
@@ -98,12 +100,7 @@ def _harness(
                 await asyncio.to_thread(write)
 
     real_root = os.path.realpath(root)
-    # ripgrep comes as a wheel: its program lies beside this interpreter, which need not be on PATH.
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
-    env = {"PATH": path}
-    if scratch is not None:
-        env["SIDEQUEST_SCRATCH"] = str(scratch)
-    backend = (Contained if CAN_OPEN_BELOW else LocalWorkspaceBackend)(root, env=env)
+    backend = (Contained if CAN_OPEN_BELOW else LocalWorkspaceBackend)(root, env=_environment(scratch))
     toolset = FileSystem[Any](
         content_hashes=False,
         max_read_chars=MAX_READ_CHARS,
@@ -113,6 +110,13 @@ def _harness(
     if not isinstance(toolset, Toolset):
         raise TypeError("the harness returned a filtered toolset")
     return backend, toolset
+
+
+def _environment(scratch: Path | None) -> dict[str, str]:
+    """Return the variables that programs get besides the few of this process that the harness passes on."""
+    # ripgrep comes as a wheel: its program lies beside this interpreter, which need not be on PATH.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    return {"PATH": path} | ({"SIDEQUEST_SCRATCH": str(scratch)} if scratch is not None else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,8 @@ class Workspace:
     """
     sandbox: Sandbox = Sandbox.OFF
     """Whether commands run in a sandbox."""
+    leftovers: Leftovers = field(default_factory=Leftovers, kw_only=True, repr=False)
+    """What commands have left running; who owns the workspace ends it."""
 
     def __post_init__(self) -> None:
         self.root = self.root.expanduser().resolve()
@@ -161,13 +167,14 @@ class Workspace:
                 "Name an existing folder.",
             )
         self._backend, self._files = _harness(self.root, self.scratch, self.denied)
-        self._commands = commands_of(self._backend, self.sandbox, self.scratch)
+        self._shell = shell_backend(self.root, _environment(self.scratch), self.leftovers)
+        self._commands = commands_of(self._shell, self.sandbox, self.scratch)
         self._scratch_files = _harness(self.scratch, None, self.denied) if self.scratch is not None else None
 
     @property
     def contained(self) -> bool:
         """Whether commands run in a sandbox here."""
-        return self._commands is not self._backend
+        return self._commands is not self._shell
 
     def spill(self, name: str, text: str) -> str | None:
         """Store a whole tool result in the scratch folder and return its path, or None without a folder.
@@ -352,6 +359,8 @@ class Workspace:
         from pydantic_ai.workspaces import WorkspaceError, WorkspaceTimeoutError
 
         limit = min(MAX_COMMAND_TIMEOUT_S, max(0.1, timeout))
+        started: list[Family] = []
+        token = STARTED.set(started)
         try:
             result = await self._commands.run(command, shell=True, timeout=limit)
         except WorkspaceTimeoutError as error:
@@ -359,7 +368,11 @@ class Workspace:
             raise ToolFailed(f"{output}\n[killed after {limit:g} seconds]") from error
         except (WorkspaceError, OSError, ValueError) as error:
             raise ToolFailed(str(error)) from error
-        return f"{_labelled(result.stdout, result.stderr)}\n[exit code: {result.exit_code}]".lstrip("\n")
+        finally:
+            STARTED.reset(token)
+        left = await self.leftovers.left_by(started, end=ends_what_it_leaves(self._commands))
+        said = f"{_labelled(result.stdout, result.stderr)}\n[exit code: {result.exit_code}]".lstrip("\n")
+        return f"{said}\n{note_left(left)}" if left else said
 
 
 def _labelled(stdout: str, stderr: str) -> str:

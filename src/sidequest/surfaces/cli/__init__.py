@@ -13,6 +13,8 @@ from sidequest.surfaces.cli.errors import guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 usage or configuration, 130 interrupted.
 
+    A signal that ended the work has its own: 143 is SIGTERM, 129 is SIGHUP.
+
     `argv` are the arguments behind the program's name; None takes those of the process. Never raises.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Protocol
 
@@ -80,7 +81,8 @@ class TerminalKeys:
         if self._before is not None and not self._ending:
             now = [*self._before]
             now[3] &= ~(termios.ICANON | termios.ECHO)
-            termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, now)
+            with suppress(OSError, termios.error):  # the terminal is gone
+                termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, now)
 
     def _read(self, on_key: Callable[[str], None]) -> None:
         try:

@@ -39,6 +39,7 @@ from sidequest.surfaces.cli.jsonlines import (
     turn_result,
 )
 from sidequest.surfaces.cli.keys import TerminalKeys
+from sidequest.surfaces.cli.private_memory import keep_memory_private
 from sidequest.surfaces.cli.screen import Screen, put
 from sidequest.surfaces.cli.summary import (
     outcome_facts,
@@ -92,7 +93,8 @@ class Done:
     """The session that is stored, None when none is."""
     unsaved: Failure | None = None
     """Why the end could not be stored, None when it is or when the result says it itself."""
-    interrupted: bool = False
+    signal_code: int | None = None
+    """The exit code of the signal that asked it to end, None when none did."""
 
 
 class View(AbstractContextManager["View"], Protocol):
@@ -121,6 +123,7 @@ def execute(job: Job) -> int:
     Raises:
         SidequestError: nothing was started.
     """
+    keep_memory_private()
     job.keep.check()
     what = "instruction" if job.keep.delegation else "task" if job.agent else "prompt"
     text = _read(job.text, what)
@@ -130,7 +133,7 @@ def execute(job: Job) -> int:
     done = asyncio.run(_work(job, text, parts))
     screen = Screen.of_process()
     code = _show(done, job, screen)
-    return Exit.INTERRUPTED if done.interrupted else code
+    return code if done.signal_code is None else done.signal_code
 
 
 def _read(text: str | None, what: str) -> str:
@@ -164,33 +167,38 @@ async def _watched(job: Job, text: str, parts: Parts, kept: Kept | None) -> Done
     opening = open_session(
         parts, model=model, context=mode, stream=stream, mode=permission_mode(job.permission_mode)
     )
+    session = await opening
+    view = _view(job, screen, kept.row.delegations if kept and kept.row else 0)
+    watch = Interrupts(
+        session,
+        lambda: view.say("stopping; press Ctrl-C again to quit at once"),
+        terminal=stream,
+        on_quit=keys.stop if keys else None,
+    )
     try:
-        async with await opening as session:
-            view = _view(job, screen, kept.row.delegations if kept and kept.row else 0)
-            watch = Interrupts(
-                session,
-                lambda: view.say("stopping; press Ctrl-C again to quit at once"),
-                terminal=stream,
-                on_quit=keys.stop if keys else None,
-            )
-            feed = _Feed(view, session.log, watch.stop)
-            if kept is not None:
-                await kept.attach(session, f"{job.agent}: {text}" if job.agent else "")
-                kept.require_rights(session)
-            _notices(session, parts, model, kept)
-            if keys is None and (denied := _denied(session, job, kept)):
-                session.log.emit(Notice(None, denied))
-            session.log.subscribe(feed)
-            with watch, view, _asking(session, screen, keys, feed):
-                result = await _ask(session, job, text, mode is not None, kept)
-            if feed.broken:
-                raise BrokenPipeError
+        # To the end of closing: what is ended there must not be left over by a signal.
+        with watch:
+            async with session:
+                feed = _Feed(view, session.log, watch.stop)
+                if kept is not None:
+                    await kept.attach(session, f"{job.agent}: {text}" if job.agent else "")
+                    kept.require_rights(session)
+                _notices(session, parts, model, kept)
+                if keys is None and (denied := _denied(session, job, kept)):
+                    session.log.emit(Notice(None, denied))
+                session.log.subscribe(feed)
+                if watch.signal is not None:
+                    raise KeyboardInterrupt
+                with view, _asking(session, screen, keys, feed):
+                    result = await _ask(session, job, text, mode is not None, kept)
+                if feed.broken:
+                    raise BrokenPipeError
     except SidequestError as error:
         # Before there is a result nothing was started; after that it is the store that failed.
         if result is None:
             raise
-        return Done(result, None, error.failure if result.failure is None else None, watch.interrupted)
-    return Done(result, None, None, watch.interrupted)
+        return Done(result, None, error.failure if result.failure is None else None, watch.exit_code)
+    return Done(result, None, None, watch.exit_code)
 
 
 def _denied(session: Session, job: Job, kept: Kept | None) -> str | None:

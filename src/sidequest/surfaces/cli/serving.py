@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.surfaces.cli.errors import Exit
+from sidequest.surfaces.cli.private_memory import keep_memory_private
 
 _PARTS_OF_WEB = frozenset(
     {"fastapi", "nicegui", "sse_starlette", "starlette", "tomlkit", "uvicorn", "websockets"}
@@ -37,6 +38,7 @@ def execute(serving: Serving) -> int:
         SidequestError: `MISSING_EXTRA`; `USAGE` for an address that cannot be had or is not guarded; the
             settings are wrong, the store cannot be opened.
     """
+    keep_memory_private()
     try:
         from sidequest.surfaces.web.access import Access
         from sidequest.surfaces.web.server import open_browser, serve

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import socket
 import sys
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -32,7 +35,7 @@ async def serve(
     ready: Callable[[str], None],
     stopping: Callable[[], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; what runs then is stopped and its end is stored.
+    """Serve until SIGINT, SIGTERM or SIGHUP; what runs then is stopped and its end is stored.
 
     `access.port` is the port to listen at, 0 for any that is free; it becomes the one that was taken. `ready`
     is given the link when a browser can open it, `stopping` is called when the server is told to end.
@@ -42,17 +45,19 @@ async def serve(
     """
     listening = bind(access)
     try:
-        async with open_application(root, store_url=store_url, agents_dirs=agents_dirs) as application:
-            config = uvicorn.Config(
-                build(application, access),
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                ws="websockets-sansio",
-                timeout_graceful_shutdown=GOODBYE_S,
-            )
-            await _Server(config, lambda: ready(access.new_link()), stopping).serve([listening])
+        with _Ending(stopping) as ending:
+            async with open_application(root, store_url=store_url, agents_dirs=agents_dirs) as application:
+                config = uvicorn.Config(
+                    build(application, access),
+                    log_config=None,
+                    access_log=False,
+                    proxy_headers=False,
+                    server_header=False,
+                    ws="websockets-sansio",
+                    timeout_graceful_shutdown=GOODBYE_S,
+                )
+                server = _Server(config, lambda: ready(access.new_link()), ending)
+                await server.serve([listening])
     finally:
         listening.close()
 
@@ -93,15 +98,52 @@ def _not_to_be_had(access: Access, error: OSError) -> SidequestError:
     )
 
 
+class _Ending:
+    """Keeps SIGTERM and SIGHUP from ending the process before and after the server has run.
+
+    uvicorn hears SIGINT and SIGTERM while it runs; sessions are opened before and closed behind that.
+    """
+
+    def __init__(self, stopping: Callable[[], None]) -> None:
+        self.asked = False
+        """Whether the process was told to end."""
+        self.server: uvicorn.Server | None = None
+        """The server that is told, too."""
+        self._stopping = stopping
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Ending:
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            # What is ignored stays ignored: SIGHUP below nohup.
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self.ask)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """End; the second signal ends without waiting for requests."""
+        if self.server is not None:
+            self.server.force_exit = self.asked
+            self.server.should_exit = True
+        if not self.asked:
+            self.asked = True
+            with suppress(OSError):  # a terminal that is gone
+                self._stopping()
+
+
 class _Server(uvicorn.Server):
     """uvicorn, which says when it is ready and leaves the end of the process to its caller."""
 
-    def __init__(
-        self, config: uvicorn.Config, ready: Callable[[], None], stopping: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], ending: _Ending) -> None:
         super().__init__(config)
         self._ready = ready
-        self._stopping = stopping
+        self._ending = ending
+        ending.server = self
+        self.should_exit = ending.asked
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer, and say so."""
@@ -114,11 +156,7 @@ class _Server(uvicorn.Server):
 
         The signal is not raised again behind the server, as uvicorn does: sessions are still to be closed.
         """
-        if self.should_exit:
-            self.force_exit = True
-            return
-        self.should_exit = True
-        self._stopping()
+        self._ending.ask(sig, frame)
 
 
 def open_browser(link: str) -> None:
