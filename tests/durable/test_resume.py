@@ -327,6 +327,7 @@ class TestRunning:
 
         def let_through(number: int) -> Any:
             async def wait(_: Asked) -> ModelResponse:
+                await long.arrived(1)
                 await short.arrived(number)
                 short.open(number - 1)
                 return calling(("TaskWait", {"mode": "any"}))
