@@ -167,6 +167,18 @@ def test_a_command_rule_may_be_signs_only_or_a_whole_path() -> None:
         ("/etc/*", "/w/etc/x", False),
         ("secret", "/w/secrets", False),
         ("*.pem", "/w/a.pem.txt", False),
+        ("/w/./a", "/w/a/b", True),
+        ("/w//a", "/w/a/b", True),
+        ("/w/x/../a", "/w/a/b", True),
+        ("/w/x/../a", "/w/x/a", False),
+        ("*.{env,pem}", "/w/x.pem", True),
+        ("/w/{a,b{1,2}}/k", "/w/b2/k", True),
+        ("/w/{a,b}/k", "/w/c/k", False),
+        ("{{name}}", "/w/{{name}}/k", True),
+        ("[{]a,b[}]", "/w/{a,b}", True),
+        ("cl\u00e9.txt", "/w/cle\u0301.txt", True),
+        ("cle\u0301.txt", "/w/CL\u00c9.txt", True),
+        ("/", "/etc", True),
     ],
 )
 def test_what_a_path_rule_covers(rule: str, path: str, denied: bool) -> None:
@@ -184,6 +196,7 @@ def test_what_a_path_rule_covers(rule: str, path: str, denied: bool) -> None:
         ("app/x", ("*/app/x", "/app/x", "app/x", "x")),
         ("**/.env", ("*/.env", "/.env", ".env")),
         ("/w/[a-b]pp/k", ("k",)),
+        ("/w/app/\u00e9", ("\u00e9", "e\u0301")),
     ],
 )
 def test_path_rules_relative_to_a_folder(rule: str, patterns: tuple[str, ...]) -> None:
@@ -218,6 +231,32 @@ def test_rules_are_bounded(rules: dict[str, tuple[str, ...]]) -> None:
     with pytest.raises(SidequestError) as caught:
         DenyRules(**rules)
     assert caught.value.code is ErrorCode.SETTINGS_INVALID
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("../x", "cannot be told"),
+        ("a/../../x", "cannot be told"),
+        ("**/../x", "cannot be told"),
+        ("~/../x", "cannot be told"),
+        ("$HOME/.ssh", "variable"),
+        ("/home/${USER}/x", "variable"),
+        ("~user/.ssh", "by name"),
+        ("!secret", "takes another one back"),
+        ("conf\\key", "separated by /"),
+        ("*.{env,pem", "braces"),
+        ("key{1..3}", "braces"),
+        ("{a,b}" * 7, "more than 64"),
+        (".", "names nothing"),
+        ("a/..", "names nothing"),
+    ],
+)
+def test_a_path_rule_that_would_match_nothing_is_refused_by_name(rule: str, why: str) -> None:
+    with pytest.raises(SidequestError, match=why) as caught:
+        DenyRules(paths=("*.pem", rule))
+    assert caught.value.code is ErrorCode.SETTINGS_INVALID
+    assert repr(rule) in caught.value.cause
 
 
 def test_a_mode_that_is_none_names_those_that_are() -> None:

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from sidequest.core.actions import EDIT_TOOLS, READ_TOOLS, Action, granted_folder, grants_of
 from sidequest.core.commands import MAX_COMMAND_CHARS, MAX_ORDERED, command_parts, denied_command
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.path_rules import denied_below, path_matches
+from sidequest.core.path_rules import denied_below, path_matches, plain_rules
 
 __all__ = [
     "EDIT_TOOLS",
@@ -89,13 +89,17 @@ class DenyRules:
     """What is refused in every mode: tool names, path globs, beginnings of commands.
 
     Raises:
-        SidequestError: `SETTINGS_INVALID` for too many, too long or empty rules.
+        SidequestError: `SETTINGS_INVALID` for too many, too long or empty rules, and for a path rule that
+            would match nothing.
     """
 
     tools: tuple[str, ...] = ()
     """Names or globs, in any case: `Bash`, `mcp__*`."""
     paths: tuple[str, ...] = ()
-    """Globs over the absolute path or its end: `**/.env`, `*.pem`, `/etc/*`; a folder covers its files."""
+    """Globs over the absolute path or its end: `**/.env`, `*.{key,pem}`, `/etc/*`; a folder covers its files.
+
+    A rule begins with `/`, with `~/` for the home folder, or with a name that may stand in any folder.
+    """
     commands: tuple[str, ...] = ()
     """A command is denied when one of its parts holds the words of a rule in their order: `git push`.
 
@@ -114,6 +118,15 @@ class DenyRules:
                         f"A deny rule for {kind} is empty or too long.",
                         f"Write 1 to {MAX_RULE_CHARS} characters.",
                     )
+        for rule in self.paths:
+            try:
+                plain_rules(rule)
+            except ValueError as error:
+                raise _invalid(
+                    f"The deny rule {rule!r} for paths {error}.",
+                    "Begin it with /, with ~/ for your own home folder, or with a name that may stand in any "
+                    "folder, and write ? for a sign that belongs to a name.",
+                ) from None
 
     def match(self, action: Action) -> str | None:
         """Return the rule that denies `action`, or None."""
