@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from sidequest.core.commands import granted_commands
@@ -20,6 +20,8 @@ class Action:
     tool: str
     path: str | None = None
     """What it reads or writes, absolute and with links resolved; None when it names no path."""
+    names: tuple[str, ...] = field(default=(), kw_only=True)
+    """Every name that `path` goes by: as it was written, and for each link on its way; all absolute."""
     command: str | None = None
     """The text of a shell command, or None."""
     inside: bool = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 
 MAX_CHOICES = 64
@@ -109,19 +109,15 @@ def _with_parents(path: str) -> Iterable[str]:
     yield path
 
 
-def path_matches(path: str, rule: str) -> bool:
-    """Say whether `rule` covers the absolute `path` or a folder that it is in, in any case.
-
-    Raises:
-        ValueError: as `plain_rules`.
-    """
-    return any(plain_matches(path, plain) for plain in plain_rules(rule))
-
-
 def plain_matches(path: str, plain: str) -> bool:
-    """Say the same of a plain rule."""
-    paths = list(_with_parents(folded(path)))
-    return any(fnmatchcase(each, glob) for glob in _path_globs(plain) for each in paths)
+    """Say whether a plain rule covers the absolute `path` or a folder that it is in."""
+    pattern = _pattern(plain)
+    return any(pattern.match(each) for each in _with_parents(folded(path)))
+
+
+@lru_cache(maxsize=2048)
+def _pattern(plain: str) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, _path_globs(plain))))
 
 
 def denied_below(rules: Iterable[str], root: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ else is asked for, done, or refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ from fnmatch import fnmatchcase
 from sidequest.core.actions import EDIT_TOOLS, READ_TOOLS, Action, granted_folder, grants_of
 from sidequest.core.commands import MAX_COMMAND_CHARS, MAX_ORDERED, command_parts, denied_command
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.path_rules import denied_below, path_matches, plain_rules
+from sidequest.core.path_rules import denied_below, plain_matches, plain_rules
 
 __all__ = [
     "EDIT_TOOLS",
@@ -107,6 +108,11 @@ class DenyRules:
     whose command is not written out (`$x push`) is denied as soon as there is a rule. This is a guard against
     mistakes and simple tricks: a text that is decoded or fetched first cannot be seen in the command.
     """
+    spellings: tuple[tuple[str, str], ...] = ()
+    """What path rules are called besides, as rule and plain rule: where the links of their paths lead.
+
+    A rule about `~/` is that of any folder until it is spelled here.
+    """
 
     def __post_init__(self) -> None:
         for kind, rules in (("tools", self.tools), ("paths", self.paths), ("commands", self.commands)):
@@ -128,14 +134,26 @@ class DenyRules:
                     "folder, and write ? for a sign that belongs to a name.",
                 ) from None
 
+    def plain_paths(self) -> Iterator[tuple[str, str]]:
+        """Give each path rule with the plain rules that it stands for, its spellings included."""
+        spelled: dict[str, list[str]] = {}
+        for rule, plain in self.spellings:
+            spelled.setdefault(rule, []).append(plain)
+        for rule in self.paths:
+            written = plain_rules(rule)
+            if rule in spelled:
+                written = tuple(plain for plain in written if not plain.startswith("~"))
+            yield from ((rule, plain) for plain in (*written, *spelled.get(rule, ())))
+
     def match(self, action: Action) -> str | None:
         """Return the rule that denies `action`, or None."""
         for rule in self.tools:
             if fnmatchcase(action.tool.casefold(), rule.casefold()):
                 return f"tools: {rule}"
         if action.path is not None:
-            for rule in self.paths:
-                if path_matches(action.path, rule):
+            names = dict.fromkeys((*action.names, action.path))
+            for rule, plain in self.plain_paths():
+                if any(plain_matches(name, plain) for name in names):
                     return f"paths: {rule}"
         if action.command is not None and self.commands:
             return denied_command(action.command, self.commands)

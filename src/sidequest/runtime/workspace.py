@@ -12,9 +12,10 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +24,9 @@ from pydantic_ai.messages import BinaryContent
 from pydantic_ai.toolsets import FunctionToolset
 
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.permissions import Action, DenyRules, denied_below
+from sidequest.core.path_rules import denied_below, plain_matches
+from sidequest.core.permissions import DenyRules
+from sidequest.runtime.links import names_of, resolved, with_links_followed
 from sidequest.runtime.opening import CAN_OPEN_BELOW, is_special, opened
 from sidequest.runtime.outside import is_let_through
 from sidequest.runtime.sandbox import Sandbox, commands_of
@@ -37,6 +40,8 @@ DEFAULT_COMMAND_TIMEOUT_S = 120.0
 MAX_COMMAND_TIMEOUT_S = 600.0
 MAX_READ_CHARS = 50_000
 """Most characters one Read gives, in whole lines; the guard bounds it further to the window."""
+MAX_FILE_TOOLS = 8
+"""Most file toolsets that are kept, inclusive; each has the patterns that it leaves out built in."""
 
 _GIANT_LINE = re.compile(r"[^\n]{4000}(?=[^\n])")
 
@@ -55,19 +60,11 @@ class PathLocks:
         return self._locks.setdefault(os.path.normcase(os.path.realpath(path)), asyncio.Lock())
 
 
-def _harness(
-    root: Path, scratch: Path | None, denied: tuple[str, ...] = ()
-) -> tuple[LocalWorkspaceBackend, FileSystemToolset[Any]]:
+def _backend(root: Path, scratch: Path | None = None) -> LocalWorkspaceBackend:
     try:
         from pydantic_ai.workspaces import LocalWorkspaceBackend
-        from pydantic_ai_harness.filesystem import FileSystem
-        from pydantic_ai_harness.filesystem import FileSystemToolset as Toolset
     except ImportError as error:
-        raise SidequestError(
-            ErrorCode.MISSING_EXTRA,
-            "The file and shell tools are not installed.",
-            "Install them with: pip install 'sidequest[app]'.",
-        ) from error
+        raise _missing() from error
 
     class Contained(LocalWorkspaceBackend):
         """Opens files so that a link that is swapped in after the check is not followed."""
@@ -103,16 +100,33 @@ def _harness(
     env = {"PATH": path}
     if scratch is not None:
         env["SIDEQUEST_SCRATCH"] = str(scratch)
-    backend = (Contained if CAN_OPEN_BELOW else LocalWorkspaceBackend)(root, env=env)
+    return (Contained if CAN_OPEN_BELOW else LocalWorkspaceBackend)(root, env=env)
+
+
+def _files(denied: tuple[str, ...]) -> FileSystemToolset[Any]:
+    """Return the file tools of a folder; `denied` are patterns of paths relative to it."""
+    try:
+        from pydantic_ai_harness.filesystem import FileSystem, FileSystemToolset
+    except ImportError as error:
+        raise _missing() from error
+
     toolset = FileSystem[Any](
         content_hashes=False,
         max_read_chars=MAX_READ_CHARS,
-        denied_patterns=denied_below(denied, real_root),
+        denied_patterns=denied,
         tools=("read_file", "write_file", "edit_file", "find_files", "grep"),
     ).get_toolset()
-    if not isinstance(toolset, Toolset):
+    if not isinstance(toolset, FileSystemToolset):
         raise TypeError("the harness returned a filtered toolset")
-    return backend, toolset
+    return toolset
+
+
+def _missing() -> SidequestError:
+    return SidequestError(
+        ErrorCode.MISSING_EXTRA,
+        "The file and shell tools are not installed.",
+        "Install them with: pip install 'sidequest[app]'.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +137,8 @@ class _Place:
     files: FileSystemToolset[Any]
     path: str
     """The path for that reader."""
+    rules: tuple[str, ...]
+    """The plain rules that hold there."""
     folder: str | None = None
     """The folder outside of the workspace that its paths start at; None inside."""
 
@@ -137,7 +153,8 @@ class Workspace:
 
     Raises:
         SidequestError: `USAGE` when `root` is not a folder; `MISSING_EXTRA` without the harness;
-            `SETTINGS_INVALID` when a sandbox is required and does not work here.
+            `SETTINGS_INVALID` when a sandbox is required and does not work here, or for a path rule that
+            would match nothing.
     """
 
     root: Path
@@ -148,6 +165,7 @@ class Workspace:
     """Path rules (`DenyRules.paths`) for what Read, Glob, Grep, Edit and Write give or change.
 
     Bash is not covered: a command reads what the system lets it read. Deny its commands, or Bash itself.
+    A rule holds for a path as it is named, for each link on its way, and for what it leads to.
     """
     sandbox: Sandbox = Sandbox.OFF
     """Whether commands run in a sandbox."""
@@ -160,9 +178,12 @@ class Workspace:
                 f"The folder {self.root} is not there.",
                 "Name an existing folder with --cwd.",
             )
-        self._backend, self._files = _harness(self.root, self.scratch, self.denied)
+        self._rules = DenyRules(paths=self.denied)
+        self._files: dict[tuple[str, ...], FileSystemToolset[Any]] = {}
+        self._files_for(())  # says now that a package is missing
+        self._backend = _backend(self.root, self.scratch)
         self._commands = commands_of(self._backend, self.sandbox, self.scratch)
-        self._scratch_files = _harness(self.scratch, None, self.denied) if self.scratch is not None else None
+        self._scratch_backend = _backend(self.scratch) if self.scratch is not None else None
 
     @property
     def contained(self) -> bool:
@@ -208,23 +229,47 @@ class Workspace:
         return toolset
 
     def _place(self, path: str) -> _Place:
+        """Return where `path` lies, and who reads it.
+
+        Raises:
+            ToolFailed: a rule covers one of its names.
+        """
+        roots = [self.root] if self.scratch is None else [self.root, self.scratch]
+        rules = tuple(with_links_followed(self._rules, roots).plain_paths())
+        plain = tuple(dict.fromkeys(each for _, each in rules))
         try:
-            real = os.path.realpath(self.root / path)
+            real, names = resolved(path, self.root), names_of(path, self.root)
         except (OSError, ValueError):  # the harness says what is wrong with it
-            return _Place(self._backend, self._files, path)
-        if self.scratch is not None and self._scratch_files is not None:
+            real, names = path, ()
+        for rule, each in rules:
+            if any(plain_matches(name, each) for name in names):
+                raise ToolFailed(f"Path {path!r} is denied by pattern {rule!r}.")
+        backend, folder, outside = self._backend, str(self.root), False
+        if self.scratch is not None and self._scratch_backend is not None:
             absolute = os.path.normpath(self.root / path)
             if Path(absolute).is_relative_to(self.scratch):
-                return _Place(*self._scratch_files, path)
-        if not Path(real).is_relative_to(self.root) and is_let_through(real):
+                backend, folder = self._scratch_backend, os.path.realpath(self.scratch)
+        if backend is self._backend and not Path(real).is_relative_to(self.root) and is_let_through(real):
             folder = real if os.path.isdir(real) else os.path.dirname(real)  # noqa: PTH112, PTH120 - resolved text
-            return _Place(*_harness(Path(folder), None, self.denied), real, folder)
-        return _Place(self._backend, self._files, path)
+            backend, path, outside = _backend(Path(folder)), real, True
+        files = self._files_for(_denied_in(folder, plain, real, names))
+        return _Place(backend, files, path, plain, folder if outside else None)
+
+    def _files_for(self, denied: tuple[str, ...]) -> FileSystemToolset[Any]:
+        """Return the file tools that leave out the patterns `denied`; the newest few are kept."""
+        files = self._files.pop(denied, None) or _files(denied)
+        self._files[denied] = files
+        for old in list(self._files)[:-MAX_FILE_TOOLS]:
+            self._files.pop(old, None)
+        return files
 
     def _writable(self, path: str) -> _Place:
         """Return where `path` lies when it may be written: outside nothing is, whatever was let through."""
         place = self._place(path)
-        return _Place(self._backend, self._files, path) if place.folder is not None else place
+        if place.folder is None:
+            return place
+        files = self._files_for(denied_below(place.rules, str(self.root)))
+        return _Place(self._backend, files, path, place.rules)
 
     async def read(self, path: str, offset: int = 0, limit: int | None = None) -> ReadResult:
         """Read a text file with line numbers, or view an image.
@@ -253,24 +298,11 @@ class Workspace:
         """
         place = await asyncio.to_thread(self._place, path)
         if place.folder is None:
-            found = await _said(self._files.find_files(pattern, path=path, workspace=self._backend))
+            found = await _said(place.files.find_files(pattern, path=path, workspace=self._backend))
         else:
             found = await _said(place.files.find_files(pattern, path=".", workspace=place.backend))
         root = Path(place.folder or self.root)
-        return place.labelled(
-            await asyncio.to_thread(self._without_denied, found, root) if self.denied else found
-        )
-
-    def _without_denied(self, listing: str, root: Path) -> str:
-        """Leave out paths that lead into a denied folder through a link; the harness compares names."""
-        rules = DenyRules(paths=self.denied)
-        lines = listing.splitlines()
-        kept = [
-            line
-            for line in lines
-            if rules.match(Action("Glob", os.path.realpath(root / line))) is None or line.startswith("[")
-        ]
-        return "\n".join(kept) or "No matches found."
+        return place.labelled(await asyncio.to_thread(_without_denied, found, root, place.rules))
 
     async def grep(
         self,
@@ -360,6 +392,32 @@ class Workspace:
         except (WorkspaceError, OSError, ValueError) as error:
             raise ToolFailed(str(error)) from error
         return f"{_labelled(result.stdout, result.stderr)}\n[exit code: {result.exit_code}]".lstrip("\n")
+
+
+def _denied_in(folder: str, rules: Sequence[str], real: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return plain rules as patterns of paths relative to `folder`.
+
+    `real` is what is looked at there; what a rule says of it under another of its `names` holds too.
+    """
+    found = dict.fromkeys(denied_below(rules, folder))
+    if Path(real).is_relative_to(folder):
+        inner = "" if real == folder else f"{escape(os.path.relpath(real, folder))}/"
+        for name in names:
+            if name != real:
+                found |= dict.fromkeys(f"{inner}{pattern}" for pattern in denied_below(rules, name))
+    return tuple(found)
+
+
+def _without_denied(listing: str, root: Path, rules: Sequence[str]) -> str:
+    """Leave out paths one of whose names is denied; the harness compares the first and the last."""
+    if not rules:
+        return listing
+    kept = [
+        line
+        for line in listing.splitlines()
+        if not any(plain_matches(name, rule) for name in names_of(line, root) for rule in rules)
+    ]
+    return "\n".join(kept) or "No matches found."
 
 
 def _labelled(stdout: str, stderr: str) -> str:
