@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -184,6 +184,15 @@ class Workspace:
         self._backend = _backend(self.root, self.scratch)
         self._commands = commands_of(self._backend, self.sandbox, self.scratch)
         self._scratch_backend = _backend(self.scratch) if self.scratch is not None else None
+
+    def denying(self, paths: Sequence[str]) -> Workspace:
+        """Return this workspace with the path rules `paths` beside its own; folders and locks are the same.
+
+        Raises:
+            SidequestError: `SETTINGS_INVALID` for a rule that would match nothing, or too many of them.
+        """
+        more = [rule for rule in dict.fromkeys(paths) if rule not in self.denied]
+        return replace(self, denied=(*self.denied, *more)) if more else self
 
     @property
     def contained(self) -> bool:
