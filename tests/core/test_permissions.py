@@ -106,6 +106,12 @@ HIDDEN_PUSHES = [
     "(git push)",
     "true;git push&",
     "x=1 git push",
+    "f=push; git -c a.b=c $f origin",
+    "f=push; git --no-pager -c a.b=c $f",
+    "f=push; git -c a.b=c=d --git-dir=/x -C y $f",
+    "/usr/lib/git-core/git-push origin",
+    "cd /usr/lib/git-core; ./git-push origin",
+    "flock $lock push",
     "echo " + "x" * 100_000,
 ]
 
@@ -136,6 +142,10 @@ def test_a_command_rule_finds_its_words_however_they_are_written(command: str) -
         ("git push", "ls | xargs git add"),
         ("rm", "echo $HOME"),
         ("rm -rf", "rm x"),
+        ("git push", "git -c a.b=c log $x"),
+        ("git push", "git --git-dir=/x log $x"),
+        ("git push", "git send-pack origin"),
+        ("git push", "cat git-push.md"),
     ],
 )
 def test_a_command_rule_leaves_other_commands_alone(rule: str, command: str) -> None:
@@ -273,6 +283,8 @@ def test_a_mode_that_is_none_names_those_that_are() -> None:
         ("git status\nrm x", {"git", "rm"}),
         ("git log 'a; rm x'", {"git", "rm"}),
         ("./run.sh a", {"./run.sh"}),
+        ("ls ${x}", {"ls"}),
+        ("ls ${x} && { git log; }", {"ls", "git"}),
     ],
 )
 def test_a_grant_remembers_the_first_words_of_all_parts(command: str, names: set[str]) -> None:
@@ -295,6 +307,19 @@ def test_a_grant_remembers_the_first_words_of_all_parts(command: str, names: set
         "python3.11 -c x",
         "gawk x",
         "ls | xargs rm",
+        "flock x rm",
+        "coproc rm",
+        "setarch x rm",
+        "chrt 1 rm",
+        "taskset 1 rm",
+        "runuser x",
+        "pkexec rm",
+        "systemd-run rm",
+        "unbuffer rm",
+        "at now",
+        "${x} y",
+        "ls ${x:-y}",
+        "ls ${x@P}",
         "eval git",
         "X=1 git",
         "'git' x",

@@ -21,14 +21,17 @@ _RESERVED = frozenset(_SHELL_WORDS.split())
 _RUN_ANOTHER = (
     "sudo doas su env exec command builtin nohup setsid time timeout nice ionice stdbuf watch xargs parallel "
     "eval source . sh bash dash zsh ksh csh tcsh fish ash busybox ssh chroot unshare nsenter script strace "
-    "trap alias"
+    "trap alias flock coproc setarch linux32 linux64 chrt taskset prlimit numactl runuser pkexec systemd-run "
+    "run0 unbuffer expect at batch crontab fakeroot firejail bwrap dbus-run-session xvfb-run entr ltrace "
+    "valgrind gdb perf torsocks proxychains"
 )
 _WRAPPERS = frozenset(_RUN_ANOTHER.split())
 """Commands that run another one, of which their own name says nothing."""
 _TAKES_WORDS = frozenset({"xargs", "parallel"})
 """Commands that put words of their input behind their own."""
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|nodejs|deno|bun|php|lua|tclsh|[gmn]?awk)[0-9.]*")
-_NEVER_GRANTED = re.compile(r"[`<>\x00-\x08\x0b-\x1f\x7f]|\$\(")
+_NEVER_GRANTED = re.compile(r"[`<>\x00-\x08\x0b-\x1f\x7f]|\$\(|\$\{")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./+-]+")
 
 
@@ -38,9 +41,10 @@ def denied_command(command: str, rules: Sequence[str]) -> str | None:
     parts = _parts(text)
     readings = [words for part in parts for words in (_words(part), _words(part, "$`[]")) if words]
     for words in readings:
-        if not _TAKES_WORDS.isdisjoint(map(_name, words)):
+        if not _TAKES_WORDS.isdisjoint(_name(word.lstrip("=")) for word in words):
             words.append("$")
-    known = {name for words in readings for word in words for name in (word, _name(word))}
+    said = {word.lstrip("=") for words in readings for word in words}
+    known = {name for word in said for name in (word, _name(word))}
     replaced = any(map(_is_open, known))
     globs = any(re.search(r"[*?\[]", word) for word in known)
     size = sum(map(len, readings)) * len(rules)
@@ -51,10 +55,14 @@ def denied_command(command: str, rules: Sequence[str]) -> str | None:
             if rule.strip().casefold() in text:
                 return f"commands: {rule}"
             continue
+        wanted = [word.lstrip("=") for word in wanted]
         wanted[0] = _name(wanted[0])
-        possible = globs or known.issuperset(wanted if not replaced else wanted[:1])
+        ways = [wanted, [f"{wanted[0]}-{wanted[1]}", *wanted[2:]]] if len(wanted) > 1 else [wanted]
+        possible = [way for way in ways if globs or known.issuperset(way if not replaced else way[:1])]
         # The order of the words is looked at as long as that takes no noticeable time.
-        if hidden or (possible and (size > MAX_ORDERED or any(_holds(words, wanted) for words in readings))):
+        if hidden or (possible and size > MAX_ORDERED):
+            return f"commands: {rule}"
+        if any(_holds(words, way) for way in possible for words in readings):
             return f"commands: {rule}"
     return None
 
@@ -81,10 +89,12 @@ def _parts(text: str, more: str = "") -> list[str]:
 def _words(part: str, blanks: str = "") -> list[str]:
     """Return the words of a part without quotes; brackets, commas and equals signs end words as well.
 
-    Braces are kept in words (`pu{sh,x}`) unless further `blanks` are asked for.
+    What stood behind an equals sign keeps it in front: `a.b=c` is `a.b` and `=c`. Braces are kept in words
+    (`pu{sh,x}`) unless further `blanks` are asked for.
     """
-    ends = f"(),={re.escape(blanks)}" + ("{}" if blanks else "")
-    return re.sub(f"[{ends}]", " ", re.sub(r"[\\\"']", "", part)).split()
+    ends = f"(),{re.escape(blanks)}" + ("{}" if blanks else "")
+    plain = re.sub(f"[{ends}]", " ", re.sub(r"[\\\"']", "", part))
+    return [word for word in re.sub("=+", " =", plain).split() if word != "="]
 
 
 def _name(word: str) -> str:
@@ -111,14 +121,16 @@ def _holds(words: Sequence[str], wanted: Sequence[str]) -> bool:
     """Whether `wanted` occurs in `words` in this order.
 
     A word that the shell replaces stands for any, right after the word before it and its options, and
-    for an option anywhere: `git -C x $y` may push, `git commit -m "$y"` does not.
+    for an option anywhere: `git -C x $y` may push, `git commit -m "$y"` does not. What stood behind an
+    equals sign belongs to the word before it: `git -c a.b=c $y` may push.
     """
     reached = [True] + [False] * len(wanted)
     near = [False] * (len(wanted) + 1)
     option = False
-    for word in words:
+    for whole in words:
+        word, belongs = whole.lstrip("="), whole.startswith("=")
         before, close = reached.copy(), near.copy()
-        near = [was and (option or word.startswith("-")) for was in close]
+        near = [was and (option or belongs or word.startswith("-")) for was in close]
         for index, name in enumerate(wanted):
             opened = index > 0 and _is_open(word) and (close[index] or name.startswith("-"))
             if before[index] and (opened or _may_be(word, name)):
@@ -155,8 +167,9 @@ def granted_commands(command: str) -> frozenset[str]:
     """Return the first words of all parts of `command`, split also inside quotes, or nothing.
 
     It is nothing when one of them could do anything: a substitution, a redirection, a wrapper (`sudo`,
-    `xargs`, `sh`, `python`) or an assignment in front.
+    `xargs`, `sh`, `python`) or an assignment in front. `${x}` is a word like `$x`.
     """
+    command = _VARIABLE.sub(r"$\1", command)
     if _NEVER_GRANTED.search(command):
         return frozenset()
     found: set[str] = set()

@@ -105,8 +105,10 @@ class DenyRules:
     """A command is denied when one of its parts holds the words of a rule in their order: `git push`.
 
     Quotes, paths, options, redirections and wrappers between or before the words do not help, and a part
-    whose command is not written out (`$x push`) is denied as soon as there is a rule. This is a guard against
-    mistakes and simple tricks: a text that is decoded or fetched first cannot be seen in the command.
+    whose command is not written out (`$x push`) is denied as soon as there is a rule. `git push` also is
+    `git-push`, the program behind it. This is a guard against mistakes and simple tricks. It knows words, not
+    what they do: another command to the same end (`git send-pack`, `unlink` for `rm`) takes its own rule, and
+    a text that is decoded or fetched first cannot be seen in the command.
     """
     spellings: tuple[tuple[str, str], ...] = ()
     """What path rules are called besides, as rule and plain rule: where the links of their paths lead.
