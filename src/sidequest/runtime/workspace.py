@@ -140,10 +140,12 @@ class _Place:
     rules: tuple[str, ...]
     """The plain rules that hold there."""
     folder: str | None = None
-    """The folder outside of the workspace that its paths start at; None inside."""
+    """The folder that its paths start at; None for the workspace."""
+    outside: bool = False
+    """Whether it is neither in the workspace nor in the scratch folder."""
 
     def labelled(self, listing: str) -> str:
-        """Return a listing of an outside folder under a line that says where its paths start."""
+        """Return a listing of another folder under a line that says where its paths start."""
         return listing if self.folder is None else f"[paths start at {self.folder}]\n{listing}"
 
 
@@ -253,16 +255,17 @@ class Workspace:
         for rule, each in rules:
             if any(plain_matches(name, each) for name in names):
                 raise ToolFailed(f"Path {path!r} is denied by pattern {rule!r}.")
-        backend, folder, outside = self._backend, str(self.root), False
-        if self.scratch is not None and self._scratch_backend is not None:
-            absolute = os.path.normpath(self.root / path)
-            if Path(absolute).is_relative_to(self.scratch):
-                backend, folder = self._scratch_backend, os.path.realpath(self.scratch)
-        if backend is self._backend and not Path(real).is_relative_to(self.root) and is_let_through(real):
+        absolute = os.path.normpath(self.root / path)
+        if self._scratch_backend is not None and Path(absolute).is_relative_to(self.scratch or ""):
+            folder = os.path.realpath(self.scratch or "")
+            files = self._files_for(_denied_in(folder, plain, real, names))
+            return _Place(self._scratch_backend, files, absolute, plain, folder)
+        if not Path(real).is_relative_to(self.root) and is_let_through(real):
             folder = real if os.path.isdir(real) else os.path.dirname(real)  # noqa: PTH112, PTH120 - resolved text
-            backend, path, outside = _backend(Path(folder)), real, True
-        files = self._files_for(_denied_in(folder, plain, real, names))
-        return _Place(backend, files, path, plain, folder if outside else None)
+            files = self._files_for(_denied_in(folder, plain, real, names))
+            return _Place(_backend(Path(folder)), files, real, plain, folder, outside=True)
+        files = self._files_for(_denied_in(str(self.root), plain, real, names))
+        return _Place(self._backend, files, path, plain)
 
     def _files_for(self, denied: tuple[str, ...]) -> FileSystemToolset[Any]:
         """Return the file tools that leave out the patterns `denied`; the newest few are kept."""
@@ -275,7 +278,7 @@ class Workspace:
     def _writable(self, path: str) -> _Place:
         """Return where `path` lies when it may be written: outside nothing is, whatever was let through."""
         place = self._place(path)
-        if place.folder is None:
+        if not place.outside:
             return place
         files = self._files_for(denied_below(place.rules, str(self.root)))
         return _Place(self._backend, files, path, place.rules)
@@ -306,10 +309,7 @@ class Workspace:
             path: Folder to search in, relative to the working folder.
         """
         place = await asyncio.to_thread(self._place, path)
-        if place.folder is None:
-            found = await _said(place.files.find_files(pattern, path=path, workspace=self._backend))
-        else:
-            found = await _said(place.files.find_files(pattern, path=".", workspace=place.backend))
+        found = await _said(place.files.find_files(pattern, path=place.path, workspace=place.backend))
         root = Path(place.folder or self.root)
         return place.labelled(await asyncio.to_thread(_without_denied, found, root, place.rules))
 
@@ -361,7 +361,7 @@ class Workspace:
         async def edited() -> str:
             place = self._writable(path)
             async with self.locks.holding(str(self.root / path)):
-                return await place.files.edit_file(path, old_text, new_text, workspace=place.backend)
+                return await place.files.edit_file(place.path, old_text, new_text, workspace=place.backend)
 
         return await _said(edited())
 
@@ -376,10 +376,10 @@ class Workspace:
         async def written() -> str:
             place = self._writable(path)
             async with self.locks.holding(str(self.root / path)):
-                parent = os.path.dirname(path)  # noqa: PTH120 - a tool's path is text in the workspace
+                parent = os.path.dirname(place.path)  # noqa: PTH120 - a tool's path is text in the workspace
                 if parent and not await asyncio.to_thread((self.root / parent).is_dir):
                     await place.files.create_directory(parent, workspace=place.backend)
-                return await place.files.write_file(path, content, workspace=place.backend)
+                return await place.files.write_file(place.path, content, workspace=place.backend)
 
         return await _said(written())
 
