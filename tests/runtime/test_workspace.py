@@ -170,6 +170,16 @@ class TestChanges:
         said(workspace.write("new/deep/file.txt", "hello"))
         assert (workspace.root / "new" / "deep" / "file.txt").read_text() == "hello"
 
+    @pytest.mark.parametrize("path", [".env", "keys/k.pem", "secrets.txt", "secrets/k.txt", ".gitignore"])
+    def test_no_name_but_git_is_protected(self, workspace: Workspace, path: str) -> None:
+        said(workspace.write(path, "text"))
+        assert (workspace.root / path).read_text() == "text"
+
+    @pytest.mark.parametrize("path", [".git/hooks/x", "deep/.GIT", ".git"])
+    def test_git_is_protected(self, workspace: Workspace, path: str) -> None:
+        assert "protected" in failed(workspace.write(path, "text"))
+        assert not (workspace.root / path).exists()
+
     def test_the_scratch_folder_may_be_written(self, workspace: Workspace) -> None:
         said(workspace.write(f"{workspace.scratch}/notes.txt", "note"))
         said(workspace.edit(f"{workspace.scratch}/notes.txt", "note", "NOTE"))

@@ -11,6 +11,8 @@ EDIT_TOOLS = frozenset({"Edit", "Write"})
 READ_TOOLS = frozenset({"Read", "Glob", "Grep", "recall", "TaskWait", "TaskList", "TaskStop", "new_context"})
 SEARCH_TOOLS = frozenset({"Glob", "Grep"})
 """Tools whose path is a folder."""
+PROTECTED = ".git"
+"""The one name that Edit and Write never change, nor anything below it: what git keeps is changed by git."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Action:
     """The text of a shell command, or None."""
     inside: bool = True
     """Whether `path` is in the workspace or the scratch folder."""
+    protected: bool = field(default=False, kw_only=True)
+    """Whether one of its names has `.git` in it, below the workspace or the scratch folder."""
 
 
 def granted_folder(action: Action) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from sidequest.core.actions import EDIT_TOOLS, READ_TOOLS, Action, granted_folder, grants_of
+from sidequest.core.actions import EDIT_TOOLS, PROTECTED, READ_TOOLS, Action, granted_folder, grants_of
 from sidequest.core.commands import MAX_COMMAND_CHARS, MAX_ORDERED, command_parts, denied_command
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.path_rules import denied_below, plain_matches, plain_rules
@@ -23,6 +23,7 @@ __all__ = [
     "MAX_ORDERED",
     "MAX_RULES",
     "MAX_RULE_CHARS",
+    "PROTECTED",
     "READ_TOOLS",
     "Action",
     "Decision",
@@ -166,11 +167,13 @@ def decide(action: Action, mode: Mode, rules: DenyRules) -> Decision:
     """Decide about `action` under the effective `mode`.
 
     Worked case: `Edit` inside the workspace is asked for with `ask`, done with `accept-edits` and `auto`,
-    and refused in all three when a rule names its path.
+    and refused in all three when a rule names its path or `.git` is in it.
     """
     denied = rules.match(action)
     if denied is not None:
         return Decision(Verdict.DENY, f"a deny rule of the settings ({denied})")
+    if action.protected and action.tool in EDIT_TOOLS:
+        return Decision(Verdict.DENY, f"the workspace: tools change nothing in {PROTECTED}, git does")
     if mode is Mode.AUTO:
         return Decision(Verdict.ALLOW, "permission mode auto")
     if not action.inside:

@@ -21,8 +21,10 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 
 from sidequest.core.confirmation import Confirmation
 from sidequest.core.errors import ErrorCode
+from sidequest.core.path_rules import folded
 from sidequest.core.permissions import (
     EDIT_TOOLS,
+    PROTECTED,
     Action,
     Decision,
     DenyRules,
@@ -186,7 +188,13 @@ class Rights:
             inside = any(path.is_relative_to(root) for root in self.roots)
         except (OSError, ValueError):
             return Action(tool, named, inside=False)
-        return Action(tool, str(path), inside=inside, names=names)
+        below = [step for name in names for root in self.roots for step in _steps_below(name, root)]
+        protected = PROTECTED in map(folded, below)
+        return Action(tool, str(path), inside=inside, names=names, protected=protected)
+
+
+def _steps_below(path: str, root: Path) -> tuple[str, ...]:
+    return Path(path).relative_to(root).parts if Path(path).is_relative_to(root) else ()
 
 
 @dataclass

@@ -25,7 +25,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.path_rules import denied_below, plain_matches
-from sidequest.core.permissions import DenyRules
+from sidequest.core.permissions import PROTECTED, DenyRules
 from sidequest.runtime.links import names_of, resolved, with_links_followed
 from sidequest.runtime.opening import CAN_OPEN_BELOW, is_special, opened
 from sidequest.runtime.outside import is_let_through
@@ -114,6 +114,7 @@ def _files(denied: tuple[str, ...]) -> FileSystemToolset[Any]:
         content_hashes=False,
         max_read_chars=MAX_READ_CHARS,
         denied_patterns=denied,
+        read_only_patterns=(f"**/{PROTECTED}",),  # the harness would protect more; the gate would not know
         tools=("read_file", "write_file", "edit_file", "find_files", "grep"),
     ).get_toolset()
     if not isinstance(toolset, FileSystemToolset):
