@@ -15,6 +15,7 @@ _REDIRECTION = re.compile(r"&>>?|[0-9]*[<>]+[&|]?")
 # Where quotes may end elsewhere than a simple reading says, or a text is read by another shell.
 _UNSURE = re.compile(r"[#`]|<<|\$['\"({]|\b(?:alias|eval|(?:ba|da|z|k|c|tc|fi|a)?sh)\b", re.IGNORECASE)
 _TOKEN = re.compile(r"'[^']*'?|\"(?:\\.|[^\"\\])*\"?|\\.|[;|&\n(){}]|[^'\"\\;|&\n(){}]+", re.DOTALL)
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\S*")
 _SHELL_WORDS = "if then elif else fi for while until do done case esac in ! { } [[ function"
 _RESERVED = frozenset(_SHELL_WORDS.split())
@@ -89,11 +90,12 @@ def _parts(text: str, more: str = "") -> list[str]:
 def _words(part: str, blanks: str = "") -> list[str]:
     """Return the words of a part without quotes; brackets, commas and equals signs end words as well.
 
-    What stood behind an equals sign keeps it in front: `a.b=c` is `a.b` and `=c`. Braces are kept in words
-    (`pu{sh,x}`) unless further `blanks` are asked for.
+    What stood behind an equals sign or a quoted blank has `=` in front: `'a.b=c d'` is `a.b`, `=c`, `=d`.
+    Braces are kept in words (`pu{sh,x}`) unless further `blanks` are asked for.
     """
     ends = f"(),{re.escape(blanks)}" + ("{}" if blanks else "")
-    plain = re.sub(f"[{ends}]", " ", re.sub(r"[\\\"']", "", part))
+    joined = _QUOTED.sub(lambda found: re.sub(r"\s+", " =", found[0]), part)
+    plain = re.sub(f"[{ends}]", " ", re.sub(r"[\\\"']", "", joined))
     return [word for word in re.sub("=+", " =", plain).split() if word != "="]
 
 
@@ -121,16 +123,19 @@ def _holds(words: Sequence[str], wanted: Sequence[str]) -> bool:
     """Whether `wanted` occurs in `words` in this order.
 
     A word that the shell replaces stands for any, right after the word before it and its options, and
-    for an option anywhere: `git -C x $y` may push, `git commit -m "$y"` does not. What stood behind an
-    equals sign belongs to the word before it: `git -c a.b=c $y` may push.
+    for an option anywhere: `git -C x $y` may push, `git commit -m "$y"` does not. Words that belong
+    together are one where an option takes them: `git -c 'a.b=c d' $y` may push.
     """
     reached = [True] + [False] * len(wanted)
     near = [False] * (len(wanted) + 1)
-    option = False
+    around, taken, option = near, False, False
     for whole in words:
-        word, belongs = whole.lstrip("="), whole.startswith("=")
+        word = whole.lstrip("=")
+        if word == whole:  # nothing that belongs to the word before it
+            near = [close or (was and taken) for close, was in zip(near, around, strict=True)]
+            around, taken = near, option or word.startswith("-")
         before, close = reached.copy(), near.copy()
-        near = [was and (option or belongs or word.startswith("-")) for was in close]
+        near = [was and (option or word.startswith("-")) for was in close]
         for index, name in enumerate(wanted):
             opened = index > 0 and _is_open(word) and (close[index] or name.startswith("-"))
             if before[index] and (opened or _may_be(word, name)):
@@ -179,7 +184,11 @@ def granted_commands(command: str) -> frozenset[str]:
             continue
         name = _name(words[0]).casefold()
         runs_another = name in _WRAPPERS or name in _RESERVED or _INTERPRETER.fullmatch(name)
-        if runs_another or not _PLAIN_NAME.fullmatch(words[0]) or any(w.startswith("-exec") for w in words):
+        if (
+            runs_another
+            or not _PLAIN_NAME.fullmatch(words[0])
+            or any(w.startswith(("-exec", "-ok")) for w in words)
+        ):
             return frozenset()
         found.add(words[0])
     return frozenset(found)
