@@ -205,12 +205,12 @@ def test_what_a_path_rule_covers(rule: str, path: str, denied: bool) -> None:
     ("rule", "patterns"),
     [
         ("/w/app/secret/*", ("secret/*",)),
-        ("/w/*/keys", ("*/keys", "/keys", "keys")),
+        ("/w/*/keys", ("*/keys", "keys")),
         ("/etc/*", ()),
         ("/w", ("*",)),
         ("/W/APP", ("*",)),
-        ("app/x", ("*/app/x", "/app/x", "app/x", "x")),
-        ("**/.env", ("*/.env", "/.env", ".env")),
+        ("app/x", ("*/app/x", "app/x", "x")),
+        ("**/.env", ("*/.env", ".env")),
         ("/w/[a-b]pp/k", ("k",)),
         ("/w/app/\u00e9", ("\u00e9", "e\u0301")),
     ],
@@ -273,6 +273,12 @@ def test_a_path_rule_that_would_match_nothing_is_refused_by_name(rule: str, why:
         DenyRules(paths=("*.pem", rule))
     assert caught.value.code is ErrorCode.SETTINGS_INVALID
     assert repr(rule) in caught.value.cause
+
+
+@pytest.mark.timeout(20)
+def test_a_giant_path_is_decided() -> None:
+    rules = DenyRules(paths=tuple(f"**/x{number}/*.{{key,pem}}" for number in range(256)))
+    assert rules.match(Action("Read", "/" + "d/" * 50_000 + "x")) is None
 
 
 def test_a_mode_that_is_none_names_those_that_are() -> None:

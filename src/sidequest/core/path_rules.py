@@ -104,20 +104,15 @@ def _path_globs(plain: str) -> list[str]:
     return [*globs, *(re.sub(r"/(?:\*\*/)+", "/", each) for each in globs if "/**/" in each)]
 
 
-def _with_parents(path: str) -> Iterable[str]:
-    yield from (path[: found.start()] or "/" for found in re.finditer("/", path))
-    yield path
-
-
 def plain_matches(path: str, plain: str) -> bool:
     """Say whether a plain rule covers the absolute `path` or a folder that it is in."""
-    pattern = _pattern(plain)
-    return any(pattern.match(each) for each in _with_parents(folded(path)))
+    return _pattern(plain).match(folded(path)) is not None
 
 
 @lru_cache(maxsize=2048)
 def _pattern(plain: str) -> re.Pattern[str]:
-    return re.compile("|".join(map(translate, _path_globs(plain))))
+    globs = [each for glob in _path_globs(plain) for each in (glob, f"{glob.rstrip('/')}/*")]
+    return re.compile("|".join(map(translate, globs)))
 
 
 def denied_below(rules: Iterable[str], root: str) -> tuple[str, ...]:
@@ -134,7 +129,8 @@ def denied_below(rules: Iterable[str], root: str) -> tuple[str, ...]:
             found["*"] = None
         for glob in _path_globs(rule):
             for rest in _rest_of_glob(glob, f"{folder}/"):
-                found.update({rest: None, unicodedata.normalize("NFD", rest): None})
+                if not rest.startswith("/"):  # no relative path does
+                    found.update({rest: None, unicodedata.normalize("NFD", rest): None})
     return tuple(found)
 
 
