@@ -106,6 +106,15 @@ HIDDEN_PUSHES = [
     "(git push)",
     "true;git push&",
     "x=1 git push",
+    "f=push; git -c a.b=c $f origin",
+    "f=push; git --no-pager -c a.b=c $f",
+    "f=push; git -c a.b=c=d --git-dir=/x -C y $f",
+    "f=push; git -c 'a.b=c d' $f",
+    "f=push; git -c a.b=c\\ d -c x=y $f",
+    "sh -c 'git push'; git log",
+    "/usr/lib/git-core/git-push origin",
+    "cd /usr/lib/git-core; ./git-push origin",
+    "flock $lock push",
     "echo " + "x" * 100_000,
 ]
 
@@ -136,6 +145,13 @@ def test_a_command_rule_finds_its_words_however_they_are_written(command: str) -
         ("git push", "ls | xargs git add"),
         ("rm", "echo $HOME"),
         ("rm -rf", "rm x"),
+        ("git push", "git -c a.b=c log $x"),
+        ("git push", "git --git-dir=/x log $x"),
+        ("git push", "git -c 'a.b=c d' log $x"),
+        ("git push", "grep 'git log $x' f"),
+        ("git push", "git log --format='%h %s' $x"),
+        ("git push", "git send-pack origin"),
+        ("git push", "cat git-push.md"),
     ],
 )
 def test_a_command_rule_leaves_other_commands_alone(rule: str, command: str) -> None:
@@ -167,6 +183,18 @@ def test_a_command_rule_may_be_signs_only_or_a_whole_path() -> None:
         ("/etc/*", "/w/etc/x", False),
         ("secret", "/w/secrets", False),
         ("*.pem", "/w/a.pem.txt", False),
+        ("/w/./a", "/w/a/b", True),
+        ("/w//a", "/w/a/b", True),
+        ("/w/x/../a", "/w/a/b", True),
+        ("/w/x/../a", "/w/x/a", False),
+        ("*.{env,pem}", "/w/x.pem", True),
+        ("/w/{a,b{1,2}}/k", "/w/b2/k", True),
+        ("/w/{a,b}/k", "/w/c/k", False),
+        ("{{name}}", "/w/{{name}}/k", True),
+        ("[{]a,b[}]", "/w/{a,b}", True),
+        ("cl\u00e9.txt", "/w/cle\u0301.txt", True),
+        ("cle\u0301.txt", "/w/CL\u00c9.txt", True),
+        ("/", "/etc", True),
     ],
 )
 def test_what_a_path_rule_covers(rule: str, path: str, denied: bool) -> None:
@@ -177,13 +205,14 @@ def test_what_a_path_rule_covers(rule: str, path: str, denied: bool) -> None:
     ("rule", "patterns"),
     [
         ("/w/app/secret/*", ("secret/*",)),
-        ("/w/*/keys", ("*/keys", "/keys", "keys")),
+        ("/w/*/keys", ("*/keys", "keys")),
         ("/etc/*", ()),
         ("/w", ("*",)),
         ("/W/APP", ("*",)),
-        ("app/x", ("*/app/x", "/app/x", "app/x", "x")),
-        ("**/.env", ("*/.env", "/.env", ".env")),
+        ("app/x", ("*/app/x", "app/x", "x")),
+        ("**/.env", ("*/.env", ".env")),
         ("/w/[a-b]pp/k", ("k",)),
+        ("/w/app/\u00e9", ("\u00e9", "e\u0301")),
     ],
 )
 def test_path_rules_relative_to_a_folder(rule: str, patterns: tuple[str, ...]) -> None:
@@ -220,6 +249,38 @@ def test_rules_are_bounded(rules: dict[str, tuple[str, ...]]) -> None:
     assert caught.value.code is ErrorCode.SETTINGS_INVALID
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("../x", "cannot be told"),
+        ("a/../../x", "cannot be told"),
+        ("**/../x", "cannot be told"),
+        ("~/../x", "cannot be told"),
+        ("$HOME/.ssh", "variable"),
+        ("/home/${USER}/x", "variable"),
+        ("~user/.ssh", "by name"),
+        ("!secret", "takes another one back"),
+        ("conf\\key", "separated by /"),
+        ("*.{env,pem", "braces"),
+        ("key{1..3}", "braces"),
+        ("{a,b}" * 7, "more than 64"),
+        (".", "names nothing"),
+        ("a/..", "names nothing"),
+    ],
+)
+def test_a_path_rule_that_would_match_nothing_is_refused_by_name(rule: str, why: str) -> None:
+    with pytest.raises(SidequestError, match=why) as caught:
+        DenyRules(paths=("*.pem", rule))
+    assert caught.value.code is ErrorCode.SETTINGS_INVALID
+    assert repr(rule) in caught.value.cause
+
+
+@pytest.mark.timeout(20)
+def test_a_giant_path_is_decided() -> None:
+    rules = DenyRules(paths=tuple(f"**/x{number}/*.{{key,pem}}" for number in range(256)))
+    assert rules.match(Action("Read", "/" + "d/" * 50_000 + "x")) is None
+
+
 def test_a_mode_that_is_none_names_those_that_are() -> None:
     with pytest.raises(SidequestError, match="ask, accept-edits, auto"):
         parse_mode("yolo")
@@ -234,6 +295,8 @@ def test_a_mode_that_is_none_names_those_that_are() -> None:
         ("git status\nrm x", {"git", "rm"}),
         ("git log 'a; rm x'", {"git", "rm"}),
         ("./run.sh a", {"./run.sh"}),
+        ("ls ${x}", {"ls"}),
+        ("ls ${x} && { git log; }", {"ls", "git"}),
     ],
 )
 def test_a_grant_remembers_the_first_words_of_all_parts(command: str, names: set[str]) -> None:
@@ -256,6 +319,19 @@ def test_a_grant_remembers_the_first_words_of_all_parts(command: str, names: set
         "python3.11 -c x",
         "gawk x",
         "ls | xargs rm",
+        "flock x rm",
+        "coproc rm",
+        "setarch x rm",
+        "chrt 1 rm",
+        "taskset 1 rm",
+        "runuser x",
+        "pkexec rm",
+        "systemd-run rm",
+        "unbuffer rm",
+        "at now",
+        "${x} y",
+        "ls ${x:-y}",
+        "ls ${x@P}",
         "eval git",
         "X=1 git",
         "'git' x",
@@ -263,6 +339,7 @@ def test_a_grant_remembers_the_first_words_of_all_parts(command: str, names: set
         "if git; then git; fi",
         "find . -exec rm {} +",
         "find . -execdir rm {} +",
+        "find . -ok rm {} +",
         "git \x00",
         "g\\\nit",
         "git\u00a0status",

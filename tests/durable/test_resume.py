@@ -16,6 +16,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage
 
+from sidequest.core.context_modes import ContextMode
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.outcome import Status
 from sidequest.core.transcript import user_text
@@ -29,6 +30,7 @@ from tests.support.team import Doors
 
 UNAUTHORIZED = ModelHTTPError(401, "m", {"error": {"message": "invalid api key"}})
 WAIT = calling(("TaskWait", {}))
+FORK, INDEPENDENT = ContextMode.FORK, ContextMode.INDEPENDENT
 
 
 @pytest.fixture(autouse=True)
@@ -437,6 +439,9 @@ class TestAnotherProcess:
             ({"tools": ("Read",)}, {"inherit_tools": True, "tools": ()}, "given more tools"),
             ({"permission": Permission.ASK}, {"permission": Permission.AUTO}, "was ask, and is auto"),
             ({"permission": Permission.ASK}, {}, "was ask, and is auto"),
+            ({"context": FORK}, {"allowed_contexts": (INDEPENDENT,)}, "no longer runs with context fork"),
+            ({}, {"allowed_contexts": (FORK,)}, "independent, as that .* it allows: fork"),
+            ({"context": FORK}, {"allowed_contexts": (INDEPENDENT, FORK)}, None),
             ({"tools": ("Read", "Bash")}, {"tools": ("Read",)}, None),
             ({"permission": Permission.AUTO}, {"permission": Permission.ASK}, None),
         ],

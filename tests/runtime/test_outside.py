@@ -118,6 +118,19 @@ def test_no_tool_changes_a_file_outside_and_nobody_is_asked(root: Path, mode: Mo
     assert (root.parent / "next/a.txt").read_text() == "NEIGHBOUR\n"
 
 
+@pytest.mark.parametrize("mode", list(Mode))
+def test_no_tool_changes_what_git_keeps_and_nobody_is_asked(root: Path, mode: Mode) -> None:
+    async def case() -> tuple[int, str]:
+        model = parent(("Write", {"path": ".git/hooks/pre-commit", "content": "x"}))
+        async with session(root, model, permission_mode=mode) as held:
+            questions = await answered(held, [])
+        return len(questions), asked_by(model)
+
+    number, result = asyncio.run(case())
+    assert number == 0 and "tools change nothing in .git, git does" in result
+    assert not (root / ".git").exists()
+
+
 async def _read(workspace: Workspace, path: str) -> object:
     return await workspace.read(path)
 

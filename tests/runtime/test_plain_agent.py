@@ -78,13 +78,35 @@ def test_a_deny_rule_holds_in_every_mode(tmp_path: Path, does: ModelResponse, ru
     assert not (tmp_path / "made").exists()
 
 
-def test_a_deny_rule_holds_inside_searches_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [False, True], ids=["a folder", "a workspace"])
+@pytest.mark.parametrize(
+    "does", [("Grep", {"pattern": "SECRET"}), ("Glob", {"pattern": "*"})], ids=["Grep", "Glob"]
+)
+def test_a_deny_rule_holds_inside_searches_too(tmp_path: Path, made: bool, does: Any) -> None:
     (tmp_path / "keys.txt").write_text("SECRET=1\n")
+    (tmp_path / "own.txt").write_text("SECRET=2\n")
+    folder = Workspace(tmp_path, denied=("own.txt",)) if made else tmp_path
     rights = Rights(Mode.AUTO, DenyRules(paths=("keys.txt",)))
-    _, (result,) = delegated(
-        tmp_path, worker(tools=("Grep",)), calling(("Grep", {"pattern": "SECRET"})), rights
+    _, (result,) = delegated(folder, worker(tools=("Grep", "Glob")), calling(does), rights)
+    assert "keys.txt" not in result
+    assert ("own.txt" in result) is not made
+
+
+def test_what_a_workspace_denies_is_not_attached(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("SECRET=2\n")
+    child = ScriptedModel("Report.")
+    task = {"agent": "worker", "task": "Do it.", "attachments": ["own.txt"]}
+    parent = ScriptedModel(calling(("Task", task)), "Done.")
+    delegation: Delegation[Any] = Delegation(
+        Catalog.from_definitions([worker()]),
+        Workspace(tmp_path, denied=("own.txt",)),
+        [lookup],
+        FixedModels(child),
+        rights=AUTO,
     )
-    assert "SECRET=1" not in result
+    asyncio.run(Agent(parent, capabilities=[delegation]).run("Go."))
+    assert "paths: own.txt" in parent.asked[1].results[0]
+    assert child.asked == []
 
 
 def test_the_permission_of_a_definition_narrows(tmp_path: Path, soon: Questions) -> None:

@@ -18,7 +18,6 @@ from sidequest.runtime import prompts
 from sidequest.runtime.prompts import (
     FORK_WRAPPER,
     LAST_TURN_NOTICE,
-    MAX_PROJECT_INSTRUCTIONS_BYTES,
     delegate_instructions,
     load_project_instructions,
     parent_instructions,
@@ -32,6 +31,7 @@ from sidequest.runtime.tool_texts import (
 )
 from sidequest.runtime.tools import DELIVERY_NOTE
 from sidequest.runtime.workspace import TOOL_NAMES, Workspace
+from sidequest.subagents.project_snapshot import MAX_PROJECT_INSTRUCTIONS_BYTES, ProjectSnapshot
 from tests.support.scripted_model import ScriptedModel
 from tests.support.team import Team, worker
 
@@ -174,9 +174,32 @@ class TestProjectInstructions:
         (tmp_path / "AGENTS.md").write_text("ü" * MAX_PROJECT_INSTRUCTIONS_BYTES)
         text = load_project_instructions(tmp_path)
         assert len(text.encode()) < MAX_PROJECT_INSTRUCTIONS_BYTES + 300
-        assert (
-            f"cut at {MAX_PROJECT_INSTRUCTIONS_BYTES} bytes of {2 * MAX_PROJECT_INSTRUCTIONS_BYTES}" in text
-        )
+        assert f"cut at {MAX_PROJECT_INSTRUCTIONS_BYTES} bytes; the file goes on" in text
+
+    def test_a_giant_file_is_read_as_far_as_it_is_used(self, tmp_path: Path) -> None:
+        (tmp_path / "AGENTS.md").write_text("Agents.")
+        os.truncate(tmp_path / "AGENTS.md", 1 << 40)
+        assert len(load_project_instructions(tmp_path)) < MAX_PROJECT_INSTRUCTIONS_BYTES + 300
+
+    @pytest.mark.timeout(20)
+    def test_what_is_no_file_of_the_folder_counts_as_missing(self, tmp_path: Path) -> None:
+        root, file = tmp_path / "repo", tmp_path / "repo/AGENTS.md"
+        root.mkdir()
+        (tmp_path / "secret").write_text("Secret.")
+        os.mkfifo(root / "fifo")
+        (root / "CLAUDE.md").write_text("Claude.")
+        for target in ("../secret", "fifo", "/dev/zero", "AGENTS.md", "nothing"):
+            file.symlink_to(target)
+            assert "Claude." in load_project_instructions(root)
+            assert list(ProjectSnapshot.take(root).instructions) == ["CLAUDE.md"]
+            file.unlink()
+        os.mkfifo(file)
+        assert "Claude." in load_project_instructions(root)
+
+    def test_a_link_inside_the_folder_is_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "real.md").write_text("Real.")
+        (tmp_path / "AGENTS.md").symlink_to("real.md")
+        assert "Real." in load_project_instructions(tmp_path)
 
     @pytest.mark.parametrize("content", [b"", b"  \n", b"\xff\xfe"])
     def test_nothing_readable_is_nothing(self, tmp_path: Path, content: bytes) -> None:

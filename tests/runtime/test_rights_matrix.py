@@ -20,6 +20,9 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "edit out": ("Edit", {"path": "../out.py"}),
     "command": ("Bash", {"command": "make"}),
     "other tool": ("mcp__mail__send", {}),
+    "edit git": ("Edit", {"path": "sub/.GIT/config"}),
+    "edit link git": ("Edit", {"path": "link-git/hooks/x"}),
+    "read git": ("Read", {"path": ".git/config"}),
     "rule: path": ("Read", {"path": "sub/.env"}),
     "rule: link": ("Edit", {"path": "link-env"}),
     "rule: out": ("Read", {"path": "../.env"}),
@@ -27,13 +30,14 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "rule: tool": ("Write", {"path": "a.py"}),
 }
 RULES = DenyRules(tools=("Write",), paths=("**/.env",), commands=("git push",))
-READS = {"read in": "allow", "read scratch": "allow"}
+READS = {"read in": "allow", "read scratch": "allow", "read git": "allow"}
 DENIED = {name: "deny" for name in CALLS if name.startswith("rule")}
 
 
 def row(others: str, *, edit_in: str) -> dict[str, str]:
     """Return the verdict on each call: reads and rules are the same everywhere, `others` is for the rest."""
-    return dict.fromkeys(CALLS, others) | READS | {"edit in": edit_in, "edit out": "deny"} | DENIED
+    denied = DENIED | dict.fromkeys(("edit out", "edit git", "edit link git"), "deny")
+    return dict.fromkeys(CALLS, others) | READS | {"edit in": edit_in} | denied
 
 
 ASKS = row("ask", edit_in="ask")
@@ -67,6 +71,7 @@ def roots(tmp_path: Path) -> tuple[Path, Path]:
     (root / "sub" / ".env").touch()
     (root / "link-out").symlink_to("../out.py")
     (root / "link-env").symlink_to("sub/.env")
+    (root / "link-git").symlink_to(".git")
     return root.resolve(), scratch.resolve()
 
 

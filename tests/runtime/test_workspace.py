@@ -141,6 +141,21 @@ class TestSearch:
         assert path is not None
         assert "needle" in said(workspace.grep("needle", path))
 
+    def test_the_scratch_folder_is_searched_and_its_paths_start_there(self, workspace: Workspace) -> None:
+        assert workspace.scratch is not None
+        (workspace.scratch / "deep").mkdir()
+        (workspace.scratch / "deep/note.txt").write_text("needle")
+        for path in (str(workspace.scratch), "../scratch"):
+            start = f"[paths start at {workspace.scratch}]\n"
+            assert said(workspace.glob("**/*.txt", path)) == f"{start}deep/note.txt"
+            assert said(workspace.grep("needle", path)) == f"{start}deep/note.txt:1:needle"
+
+    def test_a_rule_holds_in_a_search_of_the_scratch_folder(self, workspace: Workspace) -> None:
+        assert workspace.scratch is not None
+        (workspace.scratch / "note.txt").write_text("needle")
+        held = workspace.denying(["note.txt"])
+        assert "note" not in said(held.glob("*", str(workspace.scratch)))
+
 
 class TestChanges:
     def test_an_edit_replaces_the_one_place(self, workspace: Workspace) -> None:
@@ -154,6 +169,16 @@ class TestChanges:
     def test_a_missing_parent_folder_is_made(self, workspace: Workspace) -> None:
         said(workspace.write("new/deep/file.txt", "hello"))
         assert (workspace.root / "new" / "deep" / "file.txt").read_text() == "hello"
+
+    @pytest.mark.parametrize("path", [".env", "keys/k.pem", "secrets.txt", "secrets/k.txt", ".gitignore"])
+    def test_no_name_but_git_is_protected(self, workspace: Workspace, path: str) -> None:
+        said(workspace.write(path, "text"))
+        assert (workspace.root / path).read_text() == "text"
+
+    @pytest.mark.parametrize("path", [".git/hooks/x", "deep/.GIT", ".git"])
+    def test_git_is_protected(self, workspace: Workspace, path: str) -> None:
+        assert "protected" in failed(workspace.write(path, "text"))
+        assert not (workspace.root / path).exists()
 
     def test_the_scratch_folder_may_be_written(self, workspace: Workspace) -> None:
         said(workspace.write(f"{workspace.scratch}/notes.txt", "note"))

@@ -164,6 +164,10 @@ def test_permissions_have_a_mode_and_deny_rules(tmp_path: Path):
     [
         ('[deny]\ncommand = ["x"]', "deny.command is no setting. Did you mean commands?"),
         ('[deny]\npaths = [" "]', "A deny rule for paths is empty or too long"),
+        (
+            "[deny]\npaths = ['../x']",
+            "config.toml: deny: The deny rule '../x' for paths leads with .. to a folder",
+        ),
         ("deny = 3", "deny: should be a table"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from sidequest.core.commands import granted_commands
@@ -11,6 +11,8 @@ EDIT_TOOLS = frozenset({"Edit", "Write"})
 READ_TOOLS = frozenset({"Read", "Glob", "Grep", "recall", "TaskWait", "TaskList", "TaskStop", "new_context"})
 SEARCH_TOOLS = frozenset({"Glob", "Grep"})
 """Tools whose path is a folder."""
+PROTECTED = ".git"
+"""The one name that Edit and Write never change, nor anything below it: what git keeps is changed by git."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,14 @@ class Action:
     tool: str
     path: str | None = None
     """What it reads or writes, absolute and with links resolved; None when it names no path."""
+    names: tuple[str, ...] = field(default=(), kw_only=True)
+    """Every name that `path` goes by: as it was written, and for each link on its way; all absolute."""
     command: str | None = None
     """The text of a shell command, or None."""
     inside: bool = True
     """Whether `path` is in the workspace or the scratch folder."""
+    protected: bool = field(default=False, kw_only=True)
+    """Whether one of its names has `.git` in it, below the workspace or the scratch folder."""
 
 
 def granted_folder(action: Action) -> str | None:

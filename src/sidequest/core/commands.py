@@ -15,20 +15,24 @@ _REDIRECTION = re.compile(r"&>>?|[0-9]*[<>]+[&|]?")
 # Where quotes may end elsewhere than a simple reading says, or a text is read by another shell.
 _UNSURE = re.compile(r"[#`]|<<|\$['\"({]|\b(?:alias|eval|(?:ba|da|z|k|c|tc|fi|a)?sh)\b", re.IGNORECASE)
 _TOKEN = re.compile(r"'[^']*'?|\"(?:\\.|[^\"\\])*\"?|\\.|[;|&\n(){}]|[^'\"\\;|&\n(){}]+", re.DOTALL)
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\S*")
 _SHELL_WORDS = "if then elif else fi for while until do done case esac in ! { } [[ function"
 _RESERVED = frozenset(_SHELL_WORDS.split())
 _RUN_ANOTHER = (
     "sudo doas su env exec command builtin nohup setsid time timeout nice ionice stdbuf watch xargs parallel "
     "eval source . sh bash dash zsh ksh csh tcsh fish ash busybox ssh chroot unshare nsenter script strace "
-    "trap alias"
+    "trap alias flock coproc setarch linux32 linux64 chrt taskset prlimit numactl runuser pkexec systemd-run "
+    "run0 unbuffer expect at batch crontab fakeroot firejail bwrap dbus-run-session xvfb-run entr ltrace "
+    "valgrind gdb perf torsocks proxychains"
 )
 _WRAPPERS = frozenset(_RUN_ANOTHER.split())
 """Commands that run another one, of which their own name says nothing."""
 _TAKES_WORDS = frozenset({"xargs", "parallel"})
 """Commands that put words of their input behind their own."""
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|nodejs|deno|bun|php|lua|tclsh|[gmn]?awk)[0-9.]*")
-_NEVER_GRANTED = re.compile(r"[`<>\x00-\x08\x0b-\x1f\x7f]|\$\(")
+_NEVER_GRANTED = re.compile(r"[`<>\x00-\x08\x0b-\x1f\x7f]|\$\(|\$\{")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./+-]+")
 
 
@@ -38,9 +42,10 @@ def denied_command(command: str, rules: Sequence[str]) -> str | None:
     parts = _parts(text)
     readings = [words for part in parts for words in (_words(part), _words(part, "$`[]")) if words]
     for words in readings:
-        if not _TAKES_WORDS.isdisjoint(map(_name, words)):
+        if not _TAKES_WORDS.isdisjoint(_name(word.lstrip("=")) for word in words):
             words.append("$")
-    known = {name for words in readings for word in words for name in (word, _name(word))}
+    said = {word.lstrip("=") for words in readings for word in words}
+    known = {name for word in said for name in (word, _name(word))}
     replaced = any(map(_is_open, known))
     globs = any(re.search(r"[*?\[]", word) for word in known)
     size = sum(map(len, readings)) * len(rules)
@@ -51,10 +56,14 @@ def denied_command(command: str, rules: Sequence[str]) -> str | None:
             if rule.strip().casefold() in text:
                 return f"commands: {rule}"
             continue
+        wanted = [word.lstrip("=") for word in wanted]
         wanted[0] = _name(wanted[0])
-        possible = globs or known.issuperset(wanted if not replaced else wanted[:1])
+        ways = [wanted, [f"{wanted[0]}-{wanted[1]}", *wanted[2:]]] if len(wanted) > 1 else [wanted]
+        possible = [way for way in ways if globs or known.issuperset(way if not replaced else way[:1])]
         # The order of the words is looked at as long as that takes no noticeable time.
-        if hidden or (possible and (size > MAX_ORDERED or any(_holds(words, wanted) for words in readings))):
+        if hidden or (possible and size > MAX_ORDERED):
+            return f"commands: {rule}"
+        if any(_holds(words, way) for way in possible for words in readings):
             return f"commands: {rule}"
     return None
 
@@ -81,10 +90,13 @@ def _parts(text: str, more: str = "") -> list[str]:
 def _words(part: str, blanks: str = "") -> list[str]:
     """Return the words of a part without quotes; brackets, commas and equals signs end words as well.
 
+    What stood behind an equals sign or a quoted blank has `=` in front: `'a.b=c d'` is `a.b`, `=c`, `=d`.
     Braces are kept in words (`pu{sh,x}`) unless further `blanks` are asked for.
     """
-    ends = f"(),={re.escape(blanks)}" + ("{}" if blanks else "")
-    return re.sub(f"[{ends}]", " ", re.sub(r"[\\\"']", "", part)).split()
+    ends = f"(),{re.escape(blanks)}" + ("{}" if blanks else "")
+    joined = _QUOTED.sub(lambda found: re.sub(r"\s+", " =", found[0]), part)
+    plain = re.sub(f"[{ends}]", " ", re.sub(r"[\\\"']", "", joined))
+    return [word for word in re.sub("=+", " =", plain).split() if word != "="]
 
 
 def _name(word: str) -> str:
@@ -111,12 +123,17 @@ def _holds(words: Sequence[str], wanted: Sequence[str]) -> bool:
     """Whether `wanted` occurs in `words` in this order.
 
     A word that the shell replaces stands for any, right after the word before it and its options, and
-    for an option anywhere: `git -C x $y` may push, `git commit -m "$y"` does not.
+    for an option anywhere: `git -C x $y` may push, `git commit -m "$y"` does not. Words that belong
+    together are one where an option takes them: `git -c 'a.b=c d' $y` may push.
     """
     reached = [True] + [False] * len(wanted)
     near = [False] * (len(wanted) + 1)
-    option = False
-    for word in words:
+    around, taken, option = near, False, False
+    for whole in words:
+        word = whole.lstrip("=")
+        if word == whole:  # nothing that belongs to the word before it
+            near = [close or (was and taken) for close, was in zip(near, around, strict=True)]
+            around, taken = near, option or word.startswith("-")
         before, close = reached.copy(), near.copy()
         near = [was and (option or word.startswith("-")) for was in close]
         for index, name in enumerate(wanted):
@@ -155,8 +172,9 @@ def granted_commands(command: str) -> frozenset[str]:
     """Return the first words of all parts of `command`, split also inside quotes, or nothing.
 
     It is nothing when one of them could do anything: a substitution, a redirection, a wrapper (`sudo`,
-    `xargs`, `sh`, `python`) or an assignment in front.
+    `xargs`, `sh`, `python`) or an assignment in front. `${x}` is a word like `$x`.
     """
+    command = _VARIABLE.sub(r"$\1", command)
     if _NEVER_GRANTED.search(command):
         return frozenset()
     found: set[str] = set()
@@ -166,7 +184,11 @@ def granted_commands(command: str) -> frozenset[str]:
             continue
         name = _name(words[0]).casefold()
         runs_another = name in _WRAPPERS or name in _RESERVED or _INTERPRETER.fullmatch(name)
-        if runs_another or not _PLAIN_NAME.fullmatch(words[0]) or any(w.startswith("-exec") for w in words):
+        if (
+            runs_another
+            or not _PLAIN_NAME.fullmatch(words[0])
+            or any(w.startswith(("-exec", "-ok")) for w in words)
+        ):
             return frozenset()
         found.add(words[0])
     return frozenset(found)

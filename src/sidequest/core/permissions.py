@@ -7,14 +7,15 @@ else is asked for, done, or refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from sidequest.core.actions import EDIT_TOOLS, READ_TOOLS, Action, granted_folder, grants_of
+from sidequest.core.actions import EDIT_TOOLS, PROTECTED, READ_TOOLS, Action, granted_folder, grants_of
 from sidequest.core.commands import MAX_COMMAND_CHARS, MAX_ORDERED, command_parts, denied_command
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.path_rules import denied_below, path_matches
+from sidequest.core.path_rules import denied_below, plain_matches, plain_rules
 
 __all__ = [
     "EDIT_TOOLS",
@@ -22,6 +23,7 @@ __all__ = [
     "MAX_ORDERED",
     "MAX_RULES",
     "MAX_RULE_CHARS",
+    "PROTECTED",
     "READ_TOOLS",
     "Action",
     "Decision",
@@ -89,19 +91,30 @@ class DenyRules:
     """What is refused in every mode: tool names, path globs, beginnings of commands.
 
     Raises:
-        SidequestError: `SETTINGS_INVALID` for too many, too long or empty rules.
+        SidequestError: `SETTINGS_INVALID` for too many, too long or empty rules, and for a path rule that
+            would match nothing.
     """
 
     tools: tuple[str, ...] = ()
     """Names or globs, in any case: `Bash`, `mcp__*`."""
     paths: tuple[str, ...] = ()
-    """Globs over the absolute path or its end: `**/.env`, `*.pem`, `/etc/*`; a folder covers its files."""
+    """Globs over the absolute path or its end: `**/.env`, `*.{key,pem}`, `/etc/*`; a folder covers its files.
+
+    A rule begins with `/`, with `~/` for the home folder, or with a name that may stand in any folder.
+    """
     commands: tuple[str, ...] = ()
     """A command is denied when one of its parts holds the words of a rule in their order: `git push`.
 
     Quotes, paths, options, redirections and wrappers between or before the words do not help, and a part
-    whose command is not written out (`$x push`) is denied as soon as there is a rule. This is a guard against
-    mistakes and simple tricks: a text that is decoded or fetched first cannot be seen in the command.
+    whose command is not written out (`$x push`) is denied as soon as there is a rule. `git push` also is
+    `git-push`, the program behind it. This is a guard against mistakes and simple tricks. It knows words, not
+    what they do: another command to the same end (`git send-pack`, `unlink` for `rm`) takes its own rule, and
+    a text that is decoded or fetched first cannot be seen in the command.
+    """
+    spellings: tuple[tuple[str, str], ...] = ()
+    """What path rules are called besides, as rule and plain rule: where the links of their paths lead.
+
+    A rule about `~/` is that of any folder until it is spelled here.
     """
 
     def __post_init__(self) -> None:
@@ -114,6 +127,26 @@ class DenyRules:
                         f"A deny rule for {kind} is empty or too long.",
                         f"Write 1 to {MAX_RULE_CHARS} characters.",
                     )
+        for rule in self.paths:
+            try:
+                plain_rules(rule)
+            except ValueError as error:
+                raise _invalid(
+                    f"The deny rule {rule!r} for paths {error}.",
+                    "Begin it with /, with ~/ for your own home folder, or with a name that may stand in any "
+                    "folder, and write ? for a sign that belongs to a name.",
+                ) from None
+
+    def plain_paths(self) -> Iterator[tuple[str, str]]:
+        """Give each path rule with the plain rules that it stands for, its spellings included."""
+        spelled: dict[str, list[str]] = {}
+        for rule, plain in self.spellings:
+            spelled.setdefault(rule, []).append(plain)
+        for rule in self.paths:
+            written = plain_rules(rule)
+            if rule in spelled:
+                written = tuple(plain for plain in written if not plain.startswith("~"))
+            yield from ((rule, plain) for plain in (*written, *spelled.get(rule, ())))
 
     def match(self, action: Action) -> str | None:
         """Return the rule that denies `action`, or None."""
@@ -121,8 +154,9 @@ class DenyRules:
             if fnmatchcase(action.tool.casefold(), rule.casefold()):
                 return f"tools: {rule}"
         if action.path is not None:
-            for rule in self.paths:
-                if path_matches(action.path, rule):
+            names = dict.fromkeys((*action.names, action.path))
+            for rule, plain in self.plain_paths():
+                if any(plain_matches(name, plain) for name in names):
                     return f"paths: {rule}"
         if action.command is not None and self.commands:
             return denied_command(action.command, self.commands)
@@ -133,11 +167,13 @@ def decide(action: Action, mode: Mode, rules: DenyRules) -> Decision:
     """Decide about `action` under the effective `mode`.
 
     Worked case: `Edit` inside the workspace is asked for with `ask`, done with `accept-edits` and `auto`,
-    and refused in all three when a rule names its path.
+    and refused in all three when a rule names its path or `.git` is in it.
     """
     denied = rules.match(action)
     if denied is not None:
         return Decision(Verdict.DENY, f"a deny rule of the settings ({denied})")
+    if action.protected and action.tool in EDIT_TOOLS:
+        return Decision(Verdict.DENY, f"the workspace: tools change nothing in {PROTECTED}, git does")
     if mode is Mode.AUTO:
         return Decision(Verdict.ALLOW, "permission mode auto")
     if not action.inside:

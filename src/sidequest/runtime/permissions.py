@@ -8,7 +8,6 @@ for a human who is not there.
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,8 +21,10 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 
 from sidequest.core.confirmation import Confirmation
 from sidequest.core.errors import ErrorCode
+from sidequest.core.path_rules import folded
 from sidequest.core.permissions import (
     EDIT_TOOLS,
+    PROTECTED,
     Action,
     Decision,
     DenyRules,
@@ -34,6 +35,7 @@ from sidequest.core.permissions import (
     effective_mode,
     grants_of,
 )
+from sidequest.runtime.links import names_of, resolved, with_links_followed
 from sidequest.runtime.outside import let_through
 from sidequest.runtime.waiting import waiting_for_a_person
 
@@ -201,11 +203,18 @@ class Rights:
         if not isinstance(named, str) or not self.roots:
             return Action(tool, command=command if isinstance(command, str) else None)
         try:
-            path = Path(os.path.realpath(self.roots[0] / named))
+            names = names_of(named, self.roots[0])
+            path = Path(resolved(named, self.roots[0]))
             inside = any(path.is_relative_to(root) for root in self.roots)
         except (OSError, ValueError):
             return Action(tool, named, inside=False)
-        return Action(tool, str(path), inside=inside)
+        below = [step for name in names for root in self.roots for step in _steps_below(name, root)]
+        protected = PROTECTED in map(folded, below)
+        return Action(tool, str(path), inside=inside, names=names, protected=protected)
+
+
+def _steps_below(path: str, root: Path) -> tuple[str, ...]:
+    return Path(path).relative_to(root).parts if Path(path).is_relative_to(root) else ()
 
 
 @dataclass
@@ -241,7 +250,8 @@ class PermissionGate(AbstractCapability[Any]):
 
     def decision(self, action: Action) -> Decision:
         """Return what mode, definition and rules say about `action`."""
-        decision = decide(action, effective_mode(self.rights.mode, self.definition_mode), self.rights.rules)
+        rules = with_links_followed(self.rights.rules, self.rights.roots)
+        decision = decide(action, effective_mode(self.rights.mode, self.definition_mode), rules)
         if decision.verdict is not Verdict.DENY and action.tool in EDIT_TOOLS and not action.inside:
             return Decision(Verdict.DENY, "the workspace: tools change no file outside of it")
         of_host = action.tool in self.rights.host_tools and self.definition_mode is None

@@ -296,9 +296,11 @@ class Planner:
     def require_nothing_gained(self, delegation_id: str) -> None:
         """Refuse a chain whose definition allows more than when it ran last: a resume grants nothing new.
 
+        So is one whose context mode the definition no longer allows.
+
         Raises:
-            SidequestError: `SUBAGENT_INVALID` with what was gained; `SUBAGENT_UNKNOWN` when the definition
-                is gone.
+            SidequestError: `SUBAGENT_INVALID` with what was gained, or the mode; `SUBAGENT_UNKNOWN` when the
+                definition is gone.
         """
         record = self.records.latest(delegation_id)
         if record is not None:
@@ -306,6 +308,13 @@ class Planner:
 
     def _require_nothing_gained(self, earlier: DelegationRecord, definition: SubagentDefinition) -> None:
         then = earlier.run.plan
+        allowed = definition.allowed_contexts
+        if allowed and then.context_mode not in allowed:
+            raise _refused(
+                f"{definition.name} no longer runs with context {then.context_mode}, as that delegation did; "
+                f"it allows: {', '.join(allowed)}.",
+                "Allow it again, or delegate the work anew, with resume left out.",
+            )
         offered = self.toolbox.names
         before = then.granted(offered) if isinstance(then, PastPlan) else then.tool_names
         gained = [name for name in definition.granted_tools(offered) if name not in before]

@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sidequest.core.frames import neutralised
-from sidequest.subagents.project_snapshot import INSTRUCTION_FILES
+from sidequest.subagents.project_snapshot import MAX_PROJECT_INSTRUCTIONS_BYTES, read_instructions
 
 if TYPE_CHECKING:
     from sidequest.subagents.definition import SubagentDefinition
-
-MAX_PROJECT_INSTRUCTIONS_BYTES = 32 * 1024
-"""Most bytes of project instructions that are loaded, inclusive (specification 3.8)."""
 
 SEARCH_GUIDANCE = (
     "Searching and reading: search before you read. Use Grep with a narrow pattern and a path or glob, then "
@@ -124,16 +121,10 @@ answer.""",
 def load_project_instructions(root: Path) -> str:
     """Return the text of AGENTS.md (else CLAUDE.md) in `root`, framed and bounded, or an empty text.
 
-    At most 32 KiB are taken; a longer file is cut at that size and the cut is stated. An unreadable file
-    counts as missing: instructions are a help, never a condition.
+    At most 32 KiB are taken; a longer file is cut at that size and the cut is stated. What cannot be read, is
+    no regular file or leads out of `root` counts as missing: instructions are a help, never a condition.
     """
-    found: dict[str, bytes] = {}
-    for name in INSTRUCTION_FILES:
-        try:
-            found[name] = (root / name).read_bytes()
-        except OSError:
-            continue
-    return instructions_of(found)
+    return instructions_of(read_instructions(root))
 
 
 def instructions_of(files: Mapping[str, bytes]) -> str:
@@ -141,7 +132,7 @@ def instructions_of(files: Mapping[str, bytes]) -> str:
     for name, data in files.items():
         text = data[:MAX_PROJECT_INSTRUCTIONS_BYTES].decode("utf-8", errors="ignore").strip()
         if len(data) > MAX_PROJECT_INSTRUCTIONS_BYTES:
-            text += f"\n[… cut at {MAX_PROJECT_INSTRUCTIONS_BYTES} bytes of {len(data)} …]"
+            text += f"\n[… cut at {MAX_PROJECT_INSTRUCTIONS_BYTES} bytes; the file goes on …]"
         if text:
             text = neutralised(text, "project-instructions")
             return f'<project-instructions file="{name}">\n{text}\n</project-instructions>'

@@ -267,7 +267,10 @@ class Delegation(AbstractCapability[AgentDepsT]):
 
     catalog: Catalog
     workspace: str | Path | Workspace | None = None
-    """Folder the delegates work in; None gives them no file and shell tools."""
+    """Folder the delegates work in; None gives them no file and shell tools.
+
+    What `rights` deny is denied in a `Workspace` of yours too, beside what it denies itself.
+    """
     tools: Sequence[Callable[..., Any] | Tool[Any]] = ()
     """Tools of yours that definitions may name."""
     models: ModelRegistry | ModelChooser | None = None
@@ -330,7 +333,10 @@ class Delegation(AbstractCapability[AgentDepsT]):
         rights = self.rights if self.rights is not None else Rights(Mode.ASK)
         workspace = self.workspace
         if workspace is not None and not isinstance(workspace, Workspace):
-            workspace = Workspace(Path(workspace), denied=rights.rules.paths)
+            workspace = Workspace(Path(workspace))
+        if workspace is not None:  # each denies what the other does: searches here, attachments there
+            workspace = workspace.denying(rights.rules.paths)
+            rights = replace(rights, rules=replace(rights.rules, paths=workspace.denied))
         extra = FunctionToolset[Any](list(self.tools)) if self.tools else None
         folders = [f for f in (workspace.root, workspace.scratch) if f is not None] if workspace else []
         rights = replace(

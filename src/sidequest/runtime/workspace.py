@@ -12,9 +12,10 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,8 +24,10 @@ from pydantic_ai.messages import BinaryContent
 from pydantic_ai.toolsets import FunctionToolset
 
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.permissions import Action, DenyRules, denied_below
+from sidequest.core.path_rules import denied_below, plain_matches
+from sidequest.core.permissions import PROTECTED, DenyRules
 from sidequest.runtime.leftovers import Family, Leftovers, note_left
+from sidequest.runtime.links import names_of, resolved, with_links_followed
 from sidequest.runtime.opening import CAN_OPEN_BELOW, is_special, opened
 from sidequest.runtime.outside import is_let_through
 from sidequest.runtime.sandbox import Sandbox, commands_of, ends_what_it_leaves
@@ -39,6 +42,8 @@ DEFAULT_COMMAND_TIMEOUT_S = 120.0
 MAX_COMMAND_TIMEOUT_S = 600.0
 MAX_READ_CHARS = 50_000
 """Most characters one Read gives, in whole lines; the guard bounds it further to the window."""
+MAX_FILE_TOOLS = 8
+"""Most file toolsets that are kept, inclusive; each has the patterns that it leaves out built in."""
 
 _GIANT_LINE = re.compile(r"[^\n]{4000}(?=[^\n])")
 
@@ -57,19 +62,11 @@ class PathLocks:
         return self._locks.setdefault(os.path.normcase(os.path.realpath(path)), asyncio.Lock())
 
 
-def _harness(
-    root: Path, scratch: Path | None, denied: tuple[str, ...] = ()
-) -> tuple[LocalWorkspaceBackend, FileSystemToolset[Any]]:
+def _backend(root: Path, scratch: Path | None = None) -> LocalWorkspaceBackend:
     try:
         from pydantic_ai.workspaces import LocalWorkspaceBackend
-        from pydantic_ai_harness.filesystem import FileSystem
-        from pydantic_ai_harness.filesystem import FileSystemToolset as Toolset
     except ImportError as error:
-        raise SidequestError(
-            ErrorCode.MISSING_EXTRA,
-            "The file and shell tools are not installed.",
-            "Install them with: pip install 'sidequest[app]'.",
-        ) from error
+        raise _missing() from error
 
     class Contained(LocalWorkspaceBackend):
         """Opens files so that a link that is swapped in after the check is not followed."""
@@ -100,16 +97,34 @@ def _harness(
                 await asyncio.to_thread(write)
 
     real_root = os.path.realpath(root)
-    backend = (Contained if CAN_OPEN_BELOW else LocalWorkspaceBackend)(root, env=_environment(scratch))
+    return (Contained if CAN_OPEN_BELOW else LocalWorkspaceBackend)(root, env=_environment(scratch))
+
+
+def _files(denied: tuple[str, ...]) -> FileSystemToolset[Any]:
+    """Return the file tools of a folder; `denied` are patterns of paths relative to it."""
+    try:
+        from pydantic_ai_harness.filesystem import FileSystem, FileSystemToolset
+    except ImportError as error:
+        raise _missing() from error
+
     toolset = FileSystem[Any](
         content_hashes=False,
         max_read_chars=MAX_READ_CHARS,
-        denied_patterns=denied_below(denied, real_root),
+        denied_patterns=denied,
+        read_only_patterns=(f"**/{PROTECTED}",),  # the harness would protect more; the gate would not know
         tools=("read_file", "write_file", "edit_file", "find_files", "grep"),
     ).get_toolset()
-    if not isinstance(toolset, Toolset):
+    if not isinstance(toolset, FileSystemToolset):
         raise TypeError("the harness returned a filtered toolset")
-    return backend, toolset
+    return toolset
+
+
+def _missing() -> SidequestError:
+    return SidequestError(
+        ErrorCode.MISSING_EXTRA,
+        "The file and shell tools are not installed.",
+        "Install them with: pip install 'sidequest[app]'.",
+    )
 
 
 def _environment(scratch: Path | None) -> dict[str, str]:
@@ -127,11 +142,15 @@ class _Place:
     files: FileSystemToolset[Any]
     path: str
     """The path for that reader."""
+    rules: tuple[str, ...]
+    """The plain rules that hold there."""
     folder: str | None = None
-    """The folder outside of the workspace that its paths start at; None inside."""
+    """The folder that its paths start at; None for the workspace."""
+    outside: bool = False
+    """Whether it is neither in the workspace nor in the scratch folder."""
 
     def labelled(self, listing: str) -> str:
-        """Return a listing of an outside folder under a line that says where its paths start."""
+        """Return a listing of another folder under a line that says where its paths start."""
         return listing if self.folder is None else f"[paths start at {self.folder}]\n{listing}"
 
 
@@ -141,7 +160,8 @@ class Workspace:
 
     Raises:
         SidequestError: `USAGE` when `root` is not a folder; `MISSING_EXTRA` without the harness;
-            `SETTINGS_INVALID` when a sandbox is required and does not work here.
+            `SETTINGS_INVALID` when a sandbox is required and does not work here, or for a path rule that
+            would match nothing.
     """
 
     root: Path
@@ -152,6 +172,7 @@ class Workspace:
     """Path rules (`DenyRules.paths`) for what Read, Glob, Grep, Edit and Write give or change.
 
     Bash is not covered: a command reads what the system lets it read. Deny its commands, or Bash itself.
+    A rule holds for a path as it is named, for each link on its way, and for what it leads to.
     """
     sandbox: Sandbox = Sandbox.OFF
     """Whether commands run in a sandbox."""
@@ -166,10 +187,22 @@ class Workspace:
                 f"The folder {self.root} is not there.",
                 "Name an existing folder.",
             )
-        self._backend, self._files = _harness(self.root, self.scratch, self.denied)
+        self._rules = DenyRules(paths=self.denied)
+        self._files: dict[tuple[str, ...], FileSystemToolset[Any]] = {}
+        self._files_for(())  # says now that a package is missing
+        self._backend = _backend(self.root, self.scratch)
         self._shell = shell_backend(self.root, _environment(self.scratch), self.leftovers)
         self._commands = commands_of(self._shell, self.sandbox, self.scratch)
-        self._scratch_files = _harness(self.scratch, None, self.denied) if self.scratch is not None else None
+        self._scratch_backend = _backend(self.scratch) if self.scratch is not None else None
+
+    def denying(self, paths: Sequence[str]) -> Workspace:
+        """Return this workspace with the path rules `paths` beside its own; folders and locks are the same.
+
+        Raises:
+            SidequestError: `SETTINGS_INVALID` for a rule that would match nothing, or too many of them.
+        """
+        more = [rule for rule in dict.fromkeys(paths) if rule not in self.denied]
+        return replace(self, denied=(*self.denied, *more)) if more else self
 
     @property
     def contained(self) -> bool:
@@ -215,23 +248,48 @@ class Workspace:
         return toolset
 
     def _place(self, path: str) -> _Place:
+        """Return where `path` lies, and who reads it.
+
+        Raises:
+            ToolFailed: a rule covers one of its names.
+        """
+        roots = [self.root] if self.scratch is None else [self.root, self.scratch]
+        rules = tuple(with_links_followed(self._rules, roots).plain_paths())
+        plain = tuple(dict.fromkeys(each for _, each in rules))
         try:
-            real = os.path.realpath(self.root / path)
+            real, names = resolved(path, self.root), names_of(path, self.root)
         except (OSError, ValueError):  # the harness says what is wrong with it
-            return _Place(self._backend, self._files, path)
-        if self.scratch is not None and self._scratch_files is not None:
-            absolute = os.path.normpath(self.root / path)
-            if Path(absolute).is_relative_to(self.scratch):
-                return _Place(*self._scratch_files, path)
+            real, names = path, ()
+        for rule, each in rules:
+            if any(plain_matches(name, each) for name in names):
+                raise ToolFailed(f"Path {path!r} is denied by pattern {rule!r}.")
+        absolute = os.path.normpath(self.root / path)
+        if self._scratch_backend is not None and Path(absolute).is_relative_to(self.scratch or ""):
+            folder = os.path.realpath(self.scratch or "")
+            files = self._files_for(_denied_in(folder, plain, real, names))
+            return _Place(self._scratch_backend, files, absolute, plain, folder)
         if not Path(real).is_relative_to(self.root) and is_let_through(real):
             folder = real if os.path.isdir(real) else os.path.dirname(real)  # noqa: PTH112, PTH120 - resolved text
-            return _Place(*_harness(Path(folder), None, self.denied), real, folder)
-        return _Place(self._backend, self._files, path)
+            files = self._files_for(_denied_in(folder, plain, real, names))
+            return _Place(_backend(Path(folder)), files, real, plain, folder, outside=True)
+        files = self._files_for(_denied_in(str(self.root), plain, real, names))
+        return _Place(self._backend, files, path, plain)
+
+    def _files_for(self, denied: tuple[str, ...]) -> FileSystemToolset[Any]:
+        """Return the file tools that leave out the patterns `denied`; the newest few are kept."""
+        files = self._files.pop(denied, None) or _files(denied)
+        self._files[denied] = files
+        for old in list(self._files)[:-MAX_FILE_TOOLS]:
+            self._files.pop(old, None)
+        return files
 
     def _writable(self, path: str) -> _Place:
         """Return where `path` lies when it may be written: outside nothing is, whatever was let through."""
         place = self._place(path)
-        return _Place(self._backend, self._files, path) if place.folder is not None else place
+        if not place.outside:
+            return place
+        files = self._files_for(denied_below(place.rules, str(self.root)))
+        return _Place(self._backend, files, path, place.rules)
 
     async def read(self, path: str, offset: int = 0, limit: int | None = None) -> ReadResult:
         """Read a text file with line numbers, or view an image.
@@ -259,25 +317,9 @@ class Workspace:
             path: Folder to search in, relative to the working folder.
         """
         place = await asyncio.to_thread(self._place, path)
-        if place.folder is None:
-            found = await _said(self._files.find_files(pattern, path=path, workspace=self._backend))
-        else:
-            found = await _said(place.files.find_files(pattern, path=".", workspace=place.backend))
+        found = await _said(place.files.find_files(pattern, path=place.path, workspace=place.backend))
         root = Path(place.folder or self.root)
-        return place.labelled(
-            await asyncio.to_thread(self._without_denied, found, root) if self.denied else found
-        )
-
-    def _without_denied(self, listing: str, root: Path) -> str:
-        """Leave out paths that lead into a denied folder through a link; the harness compares names."""
-        rules = DenyRules(paths=self.denied)
-        lines = listing.splitlines()
-        kept = [
-            line
-            for line in lines
-            if rules.match(Action("Glob", os.path.realpath(root / line))) is None or line.startswith("[")
-        ]
-        return "\n".join(kept) or "No matches found."
+        return place.labelled(await asyncio.to_thread(_without_denied, found, root, place.rules))
 
     async def grep(
         self,
@@ -327,7 +369,7 @@ class Workspace:
         async def edited() -> str:
             place = self._writable(path)
             async with self.locks.holding(str(self.root / path)):
-                return await place.files.edit_file(path, old_text, new_text, workspace=place.backend)
+                return await place.files.edit_file(place.path, old_text, new_text, workspace=place.backend)
 
         return await _said(edited())
 
@@ -342,10 +384,10 @@ class Workspace:
         async def written() -> str:
             place = self._writable(path)
             async with self.locks.holding(str(self.root / path)):
-                parent = os.path.dirname(path)  # noqa: PTH120 - a tool's path is text in the workspace
+                parent = os.path.dirname(place.path)  # noqa: PTH120 - a tool's path is text in the workspace
                 if parent and not await asyncio.to_thread((self.root / parent).is_dir):
                     await place.files.create_directory(parent, workspace=place.backend)
-                return await place.files.write_file(path, content, workspace=place.backend)
+                return await place.files.write_file(place.path, content, workspace=place.backend)
 
         return await _said(written())
 
@@ -373,6 +415,32 @@ class Workspace:
         left = await self.leftovers.left_by(started, end=ends_what_it_leaves(self._commands))
         said = f"{_labelled(result.stdout, result.stderr)}\n[exit code: {result.exit_code}]".lstrip("\n")
         return f"{said}\n{note_left(left)}" if left else said
+
+
+def _denied_in(folder: str, rules: Sequence[str], real: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return plain rules as patterns of paths relative to `folder`.
+
+    `real` is what is looked at there; what a rule says of it under another of its `names` holds too.
+    """
+    found = dict.fromkeys(denied_below(rules, folder))
+    if Path(real).is_relative_to(folder):
+        inner = "" if real == folder else f"{escape(os.path.relpath(real, folder))}/"
+        for name in names:
+            if name != real:
+                found |= dict.fromkeys(f"{inner}{pattern}" for pattern in denied_below(rules, name))
+    return tuple(found)
+
+
+def _without_denied(listing: str, root: Path, rules: Sequence[str]) -> str:
+    """Leave out paths one of whose names is denied; the harness compares the first and the last."""
+    if not rules:
+        return listing
+    kept = [
+        line
+        for line in listing.splitlines()
+        if not any(plain_matches(name, rule) for name in names_of(line, root) for rule in rules)
+    ]
+    return "\n".join(kept) or "No matches found."
 
 
 def _labelled(stdout: str, stderr: str) -> str:

@@ -10,11 +10,29 @@ from pathlib import Path
 
 from sidequest.subagents.definition import Scope
 from sidequest.subagents.diagnostics import Diagnostic
+from sidequest.subagents.regular_files import beginning_inside
 from sidequest.subagents.sources import RawFile, Source, read_source, standard_sources
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 """Files with instructions for every agent in a project; the first that says something counts."""
+MAX_PROJECT_INSTRUCTIONS_BYTES = 32 * 1024
+"""Most bytes of project instructions that are used, inclusive (specification 3.8)."""
 _OF_A_PROJECT = frozenset({Scope.PROJECT, Scope.FOREIGN})
+
+
+def read_instructions(root: Path) -> dict[str, bytes]:
+    """Return the contents of the instruction files in `root` by name: what is used, and one byte more.
+
+    Only a regular file inside `root` is read, links resolved; any other, and one that cannot be read, counts
+    as missing. The byte more says that the file is longer than what is used.
+    """
+    found: dict[str, bytes] = {}
+    for name in INSTRUCTION_FILES:
+        try:
+            found[name] = beginning_inside(root / name, root, MAX_PROJECT_INSTRUCTIONS_BYTES + 1)
+        except OSError:
+            continue
+    return found
 
 
 @dataclass(frozen=True)
@@ -23,26 +41,19 @@ class ProjectSnapshot:
 
     root: Path
     instructions: Mapping[str, bytes]
-    """Contents of the instruction files that are there, by name; of one that cannot be read nothing."""
+    """What `read_instructions` gave."""
     folders: Mapping[Path, tuple[tuple[RawFile, ...], tuple[Diagnostic, ...]]]
     """What `read_source` gave for each of the known folders."""
 
     @classmethod
     def take(cls, root: Path) -> ProjectSnapshot:
         """Read the project `root`; never raises because of a file."""
-        instructions: dict[str, bytes] = {}
-        for name in INSTRUCTION_FILES:
-            if (root / name).is_file():
-                try:
-                    instructions[name] = (root / name).read_bytes()
-                except OSError:
-                    instructions[name] = b""
         folders: dict[Path, tuple[tuple[RawFile, ...], tuple[Diagnostic, ...]]] = {}
         for source in standard_sources(root / ".none", root):
             if source.scope in _OF_A_PROJECT:
                 files, remarks = read_source(source)
                 folders[source.folder] = (tuple(files), tuple(remarks))
-        return cls(root, instructions, folders)
+        return cls(root, read_instructions(root), folders)
 
     @property
     def files(self) -> list[Path]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from sidequest.subagents.definition import Scope
 from sidequest.subagents.diagnostics import Diagnostic, Severity
 from sidequest.subagents.frontmatter import MAX_DOCUMENT_BYTES, symlink_target
+from sidequest.subagents.regular_files import beginning_of
 
 MAX_DOCUMENTS_PER_FOLDER = 64
 """Most files read from one folder, inclusive (specification 4.1, "64 user documents")."""
@@ -134,8 +135,7 @@ def _read(source: Source, path: Path, hops: int = 1) -> RawFile:
             return _unread(path, "The link leads out of its folder, so it was not followed.")
         if not path.is_file():
             return _unread(path, "This is not a file, or a link to nothing.")
-        with path.open("rb") as stream:
-            data = stream.read(MAX_DOCUMENT_BYTES + 1)
+        data = beginning_of(path, MAX_DOCUMENT_BYTES + 1)
         if hops and (target := symlink_target(data.decode("utf-8", "replace"))):
             linked = path.parent / target
             if _inside(linked, source) and linked.is_file():

@@ -20,7 +20,7 @@ from sidequest.models.providers import provider_facts
 from sidequest.models.registry import ModelRegistry
 from sidequest.subagents.catalog import Catalog, Entry, EntryState
 from sidequest.subagents.diagnostics import Diagnostic, Severity
-from sidequest.subagents.project_snapshot import INSTRUCTION_FILES, ProjectSnapshot
+from sidequest.subagents.project_snapshot import ProjectSnapshot
 from sidequest.subagents.sources import standard_sources
 from sidequest.subagents.switches import SwitchFile
 from sidequest.subagents.trust import TrustFile
@@ -65,7 +65,7 @@ class Parts:
         if self.trusted:
             return None
         number = sum(entry.state is EntryState.UNTRUSTED for entry in self.catalog.entries)
-        files = [name for name in INSTRUCTION_FILES if (self.root / name).is_file()][:1]
+        files = list(self.instructions)[:1]
         unused = [*([some(number, "definition")] if number else ()), *files]
         if not unused and not self.trust_ended:
             return None
