@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage
 
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.outcome import Status
+from sidequest.core.outcome import DEGRADED_NOTE, Status, report_text
 from sidequest.core.transcript import user_text
 from sidequest.runtime.toolbox import Toolbox
 from sidequest.store import DelegationRow
@@ -195,6 +195,17 @@ class TestSeed:
             assert way.child.user_texts[-1] == "Now find b."
             assert way.child.tokens < 8_000
             assert (way.rows[-1].outcome or {}).get("contextCompactions") is None
+
+    @in_a_loop
+    async def test_a_summary_that_makes_place_for_a_long_task_is_told(self, room: Room) -> None:
+        summary = "- FACT=42 " + "detail " * 2_000
+        child = ScriptedModel(*map(reading, "abcd"), "It is 42.", "It was.", summary=summary)
+        async with room.desk(ScriptedModel("x"), child, **SMALL) as desk:
+            first = await desk.session.delegate("helper", "Find a.")
+            again = await desk.session.delegate("helper", "Now report. " * 1_500, resume=first.delegation_id)
+        assert (first.compactions > 0, first.degraded) == (True, False)
+        assert "FACT=42" not in child.asked[-1].text
+        assert report_text(again).startswith(DEGRADED_NOTE)
 
     @in_a_loop
     async def test_rows_of_the_new_run_are_its_own_and_not_those_of_the_seed(self, room: Room) -> None:

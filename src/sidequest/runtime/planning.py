@@ -17,7 +17,7 @@ from sidequest.core.outcome import Status
 from sidequest.core.permissions import Mode, effective_mode
 from sidequest.core.provider_errors import Pattern
 from sidequest.core.tokens import compact_json, estimate_message, estimate_text
-from sidequest.core.transcript import amount_of_work, brief_request, seed, snapshot
+from sidequest.core.transcript import Seed, brief_request, seed, snapshot
 from sidequest.runtime.chains import MAX_READ_LINES
 from sidequest.runtime.delegation import Plan
 from sidequest.runtime.journal import Journal
@@ -167,9 +167,9 @@ class Planner:
         )
         brief, history, lost = checked.brief, list[ModelMessage](), False
         if earlier is not None:
-            history = self._seed(earlier, task, instructions, choice, definition)
+            seeded = self._seed(earlier, task, instructions, choice, definition)
             already_lost = earlier.outcome is not None and earlier.outcome.degraded
-            lost = already_lost or amount_of_work(history) < amount_of_work(earlier.run.messages)
+            history, lost = seeded.messages, already_lost or seeded.lost
         elif mode is ContextMode.FORK:
             brief = FORK_WRAPPER.format(name=definition.name, role=definition.description, task=task)
             history = snapshot(parent, same_model=self.models.is_session_model(choice.model.key))
@@ -236,7 +236,7 @@ class Planner:
         instructions: str,
         choice: Choice,
         definition: SubagentDefinition,
-    ) -> list[ModelMessage]:
+    ) -> Seed:
         """Seed a resumed run so that it starts below the limit, the new instruction included (8.8)."""
         budget = choice.model.budget(definition.max_tokens)
         names = definition.granted_tools(self.toolbox.names)
