@@ -42,6 +42,8 @@ MAX_RUNNING = 10
 """Most delegations of one session that run at the same time, inclusive (specification 3.7)."""
 MAX_TOTAL = 100
 """Most delegations a session starts unless it is told otherwise, resumed ones counted again."""
+LISTED_TOKENS = 200_000
+"""How much of a chain of an earlier process is read to list it, in tokens; more only when it is resumed."""
 STOP_GRACE_S = 5.0
 """How long a stopped delegation may take to end by itself."""
 
@@ -54,12 +56,14 @@ class ChainHistory:
     """The parent's conversation that a fork was given, empty for an independent one."""
     own: Sequence[ModelMessage]
     """The newest messages of its runs."""
+    whole: bool
+    """Whether `own` is all that its runs have said and done."""
     lines_read: int
     """Lines that all of its runs have read."""
 
 
-LoadHistory = Callable[[str], Awaitable[ChainHistory]]
-"""Reads a chain, given the id of one of its delegations, from where it is stored."""
+LoadHistory = Callable[[str, int], Awaitable[ChainHistory]]
+"""Reads a chain from where it is stored, given the id of one of its delegations and how many tokens."""
 
 
 @dataclass
@@ -301,8 +305,8 @@ class Delegations:
         """Forget what ended before the session was stored: no row knows it, so none can go on with it."""
         self.records.clear()
 
-    async def prepare(self, delegation_id: str) -> None:
-        """Load the messages of a delegation of an earlier process, before it is resumed.
+    async def list_past(self, delegation_id: str) -> None:
+        """Load the newest messages of a delegation of an earlier process, enough to list what it has read.
 
         One whose rows are damaged is not listed any more; resuming it is refused with the damage.
 
@@ -310,19 +314,38 @@ class Delegations:
             SidequestError: the store failed.
         """
         record = self.records.latest(delegation_id)
-        if record is None or not isinstance(record.run, PastRun) or record.run.loaded:
+        if record is not None and isinstance(record.run, PastRun) and not record.run.loaded:
+            await self._load(record.run, record.id, LISTED_TOKENS)
+
+    async def prepare(self, delegation_id: str) -> None:
+        """Load what a resume of a delegation of an earlier process may start from.
+
+        That is at least as much as the model has room for, which it is resumed on.
+
+        Raises:
+            SidequestError: the store failed.
+        """
+        await self.list_past(delegation_id)
+        record = self.records.latest(delegation_id)
+        if record is None or not isinstance(record.run, PastRun) or not record.run.cut:
             return
+        room = self._planner.room_of_resume(record)
+        if room > LISTED_TOKENS:
+            await self._load(record.run, record.id, room)
+
+    async def _load(self, run: PastRun, delegation_id: str, tokens: int) -> None:
         if self.load_history is not None:
             try:
-                history = await self.load_history(record.id)
+                history = await self.load_history(delegation_id, tokens)
             except SidequestError as error:
                 if error.code is not ErrorCode.STORE_DAMAGED:
                     raise
-                record.run.damage = error
+                run.damage = error
             else:
-                record.run.messages, record.run.given = [*history.given, *history.own], len(history.given)
-                record.run.progress.reads = Reads(files_of(history.own), history.lines_read)
-        record.run.loaded = True
+                run.messages, run.given = [*history.given, *history.own], len(history.given)
+                run.progress.reads = Reads(files_of(history.own), history.lines_read)
+                run.cut = not history.whole
+        run.loaded = True
 
     def _ensure_settled(self, record: DelegationRecord) -> Outcome | None:
         """Settle a delegation whose run could not say how it ended: it can never stay running.

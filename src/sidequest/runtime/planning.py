@@ -169,7 +169,8 @@ class Planner:
         if earlier is not None:
             seeded = self._seed(earlier, task, instructions, choice, definition)
             already_lost = earlier.outcome is not None and earlier.outcome.degraded
-            history, lost = seeded.messages, already_lost or seeded.lost
+            cut = isinstance(earlier.run, PastRun) and earlier.run.cut
+            history, lost = seeded.messages, already_lost or cut or seeded.lost
         elif mode is ContextMode.FORK:
             brief = FORK_WRAPPER.format(name=definition.name, role=definition.description, task=task)
             history = snapshot(parent, same_model=self.models.is_session_model(choice.model.key))
@@ -243,6 +244,15 @@ class Planner:
         overhead = max(earlier.run.overhead, estimate_text(instructions) + self._tool_tokens(names))
         limit = budget.hard_limit - overhead - estimate_message(brief_request(task))
         return seed(earlier.original_task, earlier.run.messages, limit=max(1, limit))
+
+    def room_of_resume(self, earlier: DelegationRecord) -> int:
+        """Return how many tokens a request has room for that goes on with `earlier`, 0 when none can."""
+        try:
+            definition = self.catalog.require(earlier.agent)
+            choice = self.models.recorded(earlier.model, definition) or self.models.choose(definition, None)
+        except SidequestError:
+            return 0
+        return choice.model.budget(definition.max_tokens).hard_limit
 
     def _tool_tokens(self, names: Sequence[str]) -> int:
         """Return the tokens of the schemas a delegate with these tools is sent: a past run did not say."""

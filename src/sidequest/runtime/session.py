@@ -287,7 +287,7 @@ class Session:
         self.delegations.journal = self._journal
         self.delegations.load_history = partial(chain_history, store, self.id)
         for record in self.delegations.records.resumable():
-            await self.delegations.prepare(record.id)
+            await self.delegations.list_past(record.id)
 
     async def _load(self, store: Store, lane: LaneJournal) -> list[DelegationRow]:
         """Take over what is stored; return the delegations of which no event says that they ended."""
