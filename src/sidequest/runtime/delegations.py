@@ -13,9 +13,10 @@ from pydantic_ai.messages import ModelMessage
 
 from sidequest.core.context_modes import ContextMode
 from sidequest.core.errors import ErrorCode, Failure, SidequestError
-from sidequest.core.events import DelegationSettled, DelegationStarted, EventLog, Notice
+from sidequest.core.events import ContextDegraded, DelegationSettled, DelegationStarted, EventLog, Notice
 from sidequest.core.outcome import Outcome, Status, StopReason
 from sidequest.core.provider_errors import Pattern
+from sidequest.core.tokens import estimate_message
 from sidequest.runtime.chains import (
     Reads,
     files_of,
@@ -44,6 +45,8 @@ MAX_TOTAL = 100
 """Most delegations a session starts unless it is told otherwise, resumed ones counted again."""
 LISTED_TOKENS = 200_000
 """How much of a chain of an earlier process is read to list it, in tokens; more only when it is resumed."""
+RESUME_LOST = "what the earlier run had done did not fit whole, or had been lost before"
+"""Why a resume is degraded from its beginning, for records."""
 STOP_GRACE_S = 5.0
 """How long a stopped delegation may take to end by itself."""
 
@@ -194,6 +197,8 @@ class Delegations:
                 record.started_at_ms,
             )
         )
+        if earlier is not None and plan.history_lost:
+            self._tell_loss(record, plan, earlier)
         record.job = asyncio.create_task(self._supervise(record), name=f"delegation-{record.id}")
         record.job.add_done_callback(lambda job: self._ensure_settled(record))
         if plan.limits.seconds is not None:
@@ -201,6 +206,12 @@ class Delegations:
             timer = asyncio.get_running_loop().call_later(patience, self._overdue, record)
             record.job.add_done_callback(lambda job: timer.cancel())
         return record
+
+    def _tell_loss(self, record: DelegationRecord, plan: Plan, earlier: DelegationRecord) -> None:
+        """Tell that a resume goes on without all that was done: the store remembers it should it die."""
+        limit = plan.model.budget(plan.cap).hard_limit
+        before, after = (sum(map(estimate_message, part)) for part in (earlier.run.messages, plan.history))
+        self.log.emit(ContextDegraded(record.id, before, after, limit, RESUME_LOST))
 
     async def _supervise(self, record: DelegationRecord) -> None:
         run = record.run
