@@ -26,8 +26,10 @@ from pydantic_ai.messages import (
 )
 
 from sidequest.core.errors import ErrorCode
-from sidequest.core.outcome import Status, StopReason
+from sidequest.core.events import ContextDegraded
+from sidequest.core.outcome import DEGRADED_NOTE, Status, StopReason, report_text
 from sidequest.core.provider_errors import Kind, Pattern
+from sidequest.runtime.attempts import FEWER_BYTES
 from sidequest.runtime.knowledge import Knowledge
 from tests.support.acts import call
 from tests.support.chain import APIS, Link, run_chain
@@ -274,6 +276,7 @@ class TestBytes:
         assert (chain.outcome.status, chain.outcome.model) == (Status.COMPLETED, "test/1")
         assert "picture a" in chain.requests[-1].text
         assert "left out" in chain.requests[-1].text
+        assert report_text(chain.outcome).startswith(DEGRADED_NOTE)
 
     @pytest.mark.parametrize("api", APIS)
     def test_the_largest_result_is_halved_once(self, api: str) -> None:
@@ -281,12 +284,14 @@ class TestBytes:
         chain = failing(script, api)
         before, after = (len(seen.tool_results[0].text) for seen in script.failed)
         assert after == before // 2
+        assert [told.reason for told in chain.bench.of(ContextDegraded)] == [FEWER_BYTES]
         assert (len(script.failed), script.summaries, chain.outcome.model) == (2, [], "test/2")
 
     def test_a_request_without_anything_to_drop_is_not_sent_again(self) -> None:
         script = Failing(http(*CASES["bytes"][:3]), first=True)
         chain = failing(script, "chat_model")
         assert (script.later, chain.outcome.model) == ([], "test/2")
+        assert not chain.outcome.degraded
 
     def test_without_an_alternative_the_parent_is_told_sizes_that_are_true(self) -> None:
         chain = run_chain(Link([http(*CASES["bytes"][:3])]), task=BRIEF)

@@ -56,7 +56,7 @@ from sidequest.core.recovery import (
     Wait,
 )
 from sidequest.core.reduction import repair, shrink_bytes, without_unfinished_tail
-from sidequest.core.tokens import TokenMeter
+from sidequest.core.tokens import TokenMeter, estimate_message
 from sidequest.core.transcript import marked
 from sidequest.runtime.costs import Price, catalog_price
 from sidequest.runtime.gate import GatedModel, gate_for
@@ -72,6 +72,10 @@ if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.models import Model
     from pydantic_ai.settings import ModelSettings
+
+
+FEWER_BYTES = "the provider refused so many bytes: media and the middle of the largest result were left out"
+"""Why a request without its media is a degradation, for records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,16 +346,14 @@ class Attempts:
         raise PromptTooLong(window)
 
     def _tell_truncation(self, reported: int) -> None:
+        said = f"the server cut the prompt and did not say so: it counted {reported} of {self._sent} tokens"
+        self._tell_loss(reported, said)
+
+    def _tell_loss(self, left: int, reason: str) -> None:
+        """Count and tell that history is gone without a summary; `left` tokens of the request remain."""
         self.guard.totals.degradations += 1
-        self.recorder.emit(
-            ContextDegraded(
-                self.recorder.delegation_id,
-                self._sent,
-                reported,
-                self.recorder.progress.hard_limit,
-                f"the server cut the prompt and did not say so: it counted {reported} of {self._sent} tokens",
-            )
-        )
+        limit = self.recorder.progress.hard_limit
+        self.recorder.emit(ContextDegraded(self.recorder.delegation_id, self._sent, left, limit, reason))
 
     def _learn_window(self, window: int | None) -> None:
         known = self.knowledge.of(self.model.key)
@@ -411,7 +413,9 @@ class Attempts:
                 shrunk = shrink_bytes(self.messages)
                 if shrunk == self.messages:
                     self._next_model(meaning.code, meaning.message)
-                self._reshape(shrunk)
+                else:
+                    self._tell_loss(sum(map(estimate_message, shrunk)) + self.overhead, FEWER_BYTES)
+                    self._reshape(shrunk)
             case RepairHistory():
                 self._reshape(repair(self.messages))
             case GiveUp():
