@@ -312,7 +312,7 @@ def long_history(tokens: int) -> list[ModelMessage]:
 
 
 class TestEmptyBodies:
-    """A bare 400 or 413 means overflow near the limit, and nothing far from it."""
+    """A bare 413 means overflow; a bare 400 does so near the limit, and means nothing far from it."""
 
     @pytest.mark.parametrize("api", APIS)
     @pytest.mark.parametrize("status", [400, 413])
@@ -338,9 +338,21 @@ class TestEmptyBodies:
         assert (len(script.failed), script.summaries, chain.outcome.model) == (2, [], "test/2")
 
     @pytest.mark.parametrize("api", APIS)
-    def test_far_from_the_limit_a_413_goes_to_the_next_model(self, api: str) -> None:
+    def test_far_from_the_limit_a_413_earns_one_compaction(self, api: str) -> None:
         script = Failing(Reject(413))
-        assert remedy(script, failing(script, api, window=128_000)) == {"switched"}
+        assert remedy(script, failing(script, api, window=128_000)) == COMPACTED
+
+    def test_a_second_413_goes_to_the_next_model(self) -> None:
+        script = Failing(Reject(413), times=2)
+        chain = failing(script, "chat_model", window=128_000)
+        assert (len(script.failed), len(script.summaries), chain.outcome.model) == (2, 1, "test/2")
+
+    def test_without_an_alternative_the_parent_is_told_who_refused(self) -> None:
+        failure = run_chain(Link([Reject(413)] * 2, window=128_000), task=BRIEF).outcome.failure
+        assert failure is not None
+        assert failure.code is ErrorCode.SUBAGENT_CONTEXT_OVERFLOW
+        assert "refused" in failure.message
+        assert "after compaction" not in failure.message
 
     def test_an_unexplained_400_near_the_limit_earns_one_compaction(self) -> None:
         script = Failing(http(400, "invalid_request_error", "Something odd."), first=True)

@@ -470,7 +470,7 @@ class Attempts:
         self.guard = self._guard_for(candidate)
         self.recorder.price, self.recorder.model_key = candidate.price, candidate.key
         self._last_report = None
-        self._recovery.reset()
+        self._recovery = Recovery()
         self.recorder.emit(
             ModelSwitched(self.recorder.delegation_id, candidate.key, failed, code.value, message, hard_limit)
         )

@@ -56,11 +56,12 @@ class ContextOverflow(SidequestError):
     """A request that nothing can make fit; it did not leave the process."""
 
     def __init__(self, overflow: Overflow, model: str) -> None:
-        cause = (
-            f"The instructions and tool schemas alone are {overflow.fixed} tokens"
-            if overflow.fixed >= overflow.hard_limit
-            else f"The request is {overflow.tokens} tokens, even after compaction and reduction"
-        )
+        if overflow.fixed >= overflow.hard_limit:
+            cause = f"The instructions and tool schemas alone are {overflow.fixed} tokens"
+        elif overflow.tokens < overflow.hard_limit:
+            cause = f"The provider refused a request of {overflow.tokens} tokens that cannot be made smaller"
+        else:
+            cause = f"The request is {overflow.tokens} tokens, even after compaction and reduction"
         super().__init__(
             ErrorCode.CONTEXT_TOO_LARGE,
             f"{cause}, and the model {model} leaves {overflow.hard_limit} for a request.",
