@@ -215,6 +215,8 @@ async def _summarised(
         return _Failed("the summary was empty", reply.usage)
     if reply.truncated:
         return _Failed("the summary was cut off", reply.usage)
+    if reply.unsound:
+        return _Failed(f"the summary cannot be relied on: {reply.unsound}", reply.usage)
     text += collect_files(messages, files).render(budget.hard_limit // FILE_LIST_SHARE)
     first = _behind(system, summary_message(text, recall=recall))
     compacted: list[ModelMessage] = [first]

@@ -1,8 +1,8 @@
 """What to do about a failed request: a decision value, from what the failure meant and what was tried.
 
-Counters are per request, not per run: all but guesses are reset by a response that came through (specification
-3.7). A rate limit or an output limit never compacts, and a request that was too long is never sent again
-unchanged.
+Counters are per request, not per run: all but guesses are reset by a response that came through
+(specification 3.7). A rate limit or an output limit never compacts, and a request that was too long is never
+sent again unchanged.
 """
 
 from __future__ import annotations

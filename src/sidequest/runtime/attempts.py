@@ -212,7 +212,15 @@ class Attempts:
         gate = gate_for(f"{self.model.key} {server}", self.clock, self.sleep)
         gated = replace(self.model, model=GatedModel(self.model.model, gate, self._meaning))
         self.guard.summarise = model_summariser(
-            gated.model, self.model.settings, self._is_transient, self.sleep, self.model.price
+            self.model.model,
+            self.model.settings,
+            self._is_transient,
+            self.sleep,
+            self.model.price,
+            gate=lambda model: GatedModel(model, gate, self._meaning),
+            send_output_limit=self.guard.send_output_limit,
+            refused=self._summary_refused,
+            was_cut=self._summary_was_cut,
         )
         agent = self.make_agent(gated, [self.recorder, self.guard])
         self.recorder.asked = False
@@ -252,7 +260,8 @@ class Attempts:
         totals = self.guard.totals if hasattr(self, "guard") else None
         known = self.knowledge.of(model.key)
         guard: ContextGuard[Any] = ContextGuard(
-            window=self._window_of(model),
+            window=model.window,
+            learned=lambda: known.window,
             max_tokens=model.max_tokens,
             cap=self.cap,
             on_measured=self._measured,
@@ -357,8 +366,20 @@ class Attempts:
 
     def _learn_window(self, window: int | None) -> None:
         known = self.knowledge.of(self.model.key)
-        if known.learn_window(window):
-            self.guard.window = known.smaller(self._budget().window)
+        known.learn_window(window)
+
+    def _summary_refused(self, error: Exception) -> None:
+        """Learn the window that a provider states when a summary is too long for it."""
+        meaning = classify(facts_from_exception(error), extra_patterns=self.patterns)
+        if meaning.kind in {Kind.INPUT, Kind.SUM}:
+            self._learn_window(meaning.limit_tokens)
+
+    def _summary_was_cut(self, estimate: int, reported: int) -> bool:
+        known = self.knowledge.of(self.model.key)
+        if not known.calibration.truncated(estimate, reported):
+            return False
+        self._learn_window(known.shown_window(reported))
+        return True
 
     def _is_transient(self, error: Exception) -> bool:
         return classify(facts_from_exception(error), extra_patterns=self.patterns).retriable

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
@@ -117,6 +118,8 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
 
     window: int | None = None
     """Context window in tokens; None takes what the model reports, and 128,000 when it reports none."""
+    learned: Callable[[], int | None] = field(default=lambda: None)
+    """A window that the provider stated or showed, in tokens; it counts when it is the smaller one."""
     max_tokens: int | None = None
     """The model's own output limit in tokens; None means unknown."""
     cap: int | None = None
@@ -160,7 +163,11 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
 
     def budget_for(self, model: Any) -> ContextBudget:
         """Return the budget of `model` under this guard's overrides."""
-        return ContextBudget.for_model(model, window=self.window, max_tokens=self.max_tokens, cap=self.cap)
+        budget = ContextBudget.for_model(model, window=self.window, max_tokens=self.max_tokens, cap=self.cap)
+        learned = self.learned()
+        if learned is None or learned >= budget.window:
+            return budget
+        return ContextBudget.for_model(model, window=learned, max_tokens=self.max_tokens, cap=self.cap)
 
     async def before_model_request(
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
@@ -175,14 +182,18 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         self._result_limit = result_limit(budget.hard_limit, overhead.total)
         force, self.force_next = self.force_next, False
         summarise = self.summarise or model_summariser(
-            request_context.model, request_context.model_settings, self.is_transient, price=self.price
+            request_context.model,
+            request_context.model_settings,
+            self.is_transient,
+            price=self.price,
+            send_output_limit=self.send_output_limit,
         )
         if self.totals.failed_summaries >= MAX_FAILED_SUMMARIES:
             summarise = _given_up
         history, added = _split_added(request_context.messages, ctx.messages)
-        outcome = await compact(
+        ladder = partial(
+            compact,
             history,
-            budget=budget,
             summarise=summarise,
             overhead=overhead.total + sum(map(estimate_message, added)),
             retention="active_turn",
@@ -192,6 +203,13 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             optional=self.window_state.take_request(),
             recall=self.window_state.recall,
         )
+        outcome = await ladder(budget=budget)
+        learned = self.budget_for(request_context.model)
+        if learned.hard_limit < budget.hard_limit:
+            # The summary request has taught a smaller window, which this request has to fit as well.
+            spent, budget = _summary_usage(outcome), learned
+            self._result_limit = result_limit(budget.hard_limit, overhead.total)
+            outcome = _with_usage(await ladder(budget=budget), spent)
         outcome = self._judged(outcome, history, budget, overhead.total)
         ctx.usage.incr(_request_usage(outcome))
         tokens = self._record(outcome)
@@ -357,6 +375,15 @@ def _profile_of(model: Model) -> ModelProfile:
 
 def _has_response(messages: Sequence[ModelMessage]) -> bool:
     return any(isinstance(message, ModelResponse) for message in messages)
+
+
+def _summary_usage(outcome: CompactionOutcome) -> Usage:
+    return Usage() if isinstance(outcome, Unchanged) else outcome.usage
+
+
+def _with_usage(outcome: CompactionOutcome, spent: Usage) -> CompactionOutcome:
+    """Add what an earlier summary request cost; a request that is left unchanged has no place for it."""
+    return outcome if isinstance(outcome, Unchanged) else replace(outcome, usage=outcome.usage.plus(spent))
 
 
 def _request_usage(outcome: CompactionOutcome) -> RequestUsage:

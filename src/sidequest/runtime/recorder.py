@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from sidequest.core.tokens import compact_json
 from sidequest.core.transcript import marked
 from sidequest.runtime.chains import Reads, read_by
 from sidequest.runtime.costs import Price, catalog_price, usage_of
+from sidequest.runtime.endings import broken_off
 from sidequest.runtime.guard import ContextOverflow, Measured
 from sidequest.runtime.journal import LaneJournal
 from sidequest.runtime.limits import LimitWatch
@@ -330,25 +330,6 @@ class RunRecorder(AbstractCapability[Any]):
             f"Your answer was cut by the output limit{limit} inside a call of {calls[-1].tool_name}, and the "
             "call was not executed. Go on in smaller steps: shorter arguments, several calls.",
         )
-
-
-_TROUBLE = re.compile(
-    r"error|refus|safety|recit|block|prohibit|malformed|insufficient|sensitive|filter|cancel|abort|interrupt",
-    re.IGNORECASE,
-)
-
-
-def broken_off(response: ModelResponse) -> str:
-    """Return the provider's word for a trouble that ended an answer early, empty when it ended well.
-
-    pydantic-ai maps the words it knows; what a server says beyond them is in the raw reason only, for example
-    `insufficient_system_resource`.
-    """
-    raw = (response.provider_details or {}).get("finish_reason")
-    word = raw if isinstance(raw, str) else ""
-    if response.finish_reason == "error":
-        return word or "error"
-    return word if response.finish_reason is None and _TROUBLE.search(word) else ""
 
 
 def _told_to_model(error: Exception) -> ToolReturnPart | None:
