@@ -31,7 +31,7 @@ from sidequest.core.compaction import (
     summary_message,
 )
 from sidequest.core.outcome import Usage
-from sidequest.core.tokens import TokenMeter, estimate, estimate_message, reported_tokens
+from sidequest.core.tokens import TokenMeter, estimate, estimate_message, estimate_text, reported_tokens
 from sidequest.core.transcript import marked, validate
 from tests.core.builders import (
     BRIEF,
@@ -203,6 +203,14 @@ class TestRetained:
         assert len(head) == pytest.approx(3 * len(tail), abs=4)
         assert estimate_message(outcome.messages[1]) <= MIDDLE.retained_user
         assert outcome.tokens_after < MIDDLE.hard_limit
+
+    @pytest.mark.parametrize("question", ["漢" * 5_000 + prose(16_000), prose(16_000) + "漢" * 5_000])
+    def test_one_that_is_dense_at_one_end_is_cut_until_it_fits(self, question):
+        outcome = ladder([user(question), *exchange(prose(8_000))], Summariser("short"), budget=MIDDLE)
+        assert isinstance(outcome, Compacted)
+        (kept,) = texts_of(outcome.messages, None)
+        assert TRUNCATION_MARKER in kept
+        assert estimate_text(kept) <= MIDDLE.retained_user
 
     def test_a_message_that_fits_beside_the_summary_is_not_cut_at_the_cap(self):
         question = prose(20_000)

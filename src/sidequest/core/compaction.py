@@ -263,14 +263,18 @@ def _retained(messages: Sequence[ModelMessage], budget: ContextBudget, room: int
 
 def _truncate(text: str, tokens: int) -> str:
     """Cut the middle of `text` to `tokens`: three quarters head, one quarter tail (specification 2.3)."""
-    limit = tokens * len(text) // max(1, estimate_text(text))
-    if len(text) <= limit:
+    size = estimate_text(text)
+    if size <= tokens:
         return text
-    available = limit - len(TRUNCATION_MARKER)
-    if available <= 0:
-        return TRUNCATION_MARKER.strip()[: max(1, limit)]
-    head = -(-available * 3 // 4)
-    return text[:head] + TRUNCATION_MARKER + text[len(text) - (available - head) :]
+    limit = tokens * len(text) // size
+    # A text's tokens are not spread evenly over its characters: a dense head makes the first cut too large.
+    while (available := limit - len(TRUNCATION_MARKER)) > 0:
+        head = -(-available * 3 // 4)
+        cut = text[:head] + TRUNCATION_MARKER + text[len(text) - (available - head) :]
+        if estimate_text(cut) <= tokens:
+            return cut
+        limit = limit * 9 // 10
+    return TRUNCATION_MARKER.strip()[: max(1, limit)]
 
 
 def degraded_messages(
