@@ -5,6 +5,7 @@ Used by parent and delegate alike, and alone by anybody who wants an agent that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -226,8 +227,9 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             self.window_state.renewed()
         elif (text := self.window_state.reminder(tokens, budget)) is not None:
             reminder = ModelRequest(parts=[marked(text, "notice")])
-            if budget.fits(tokens + estimate_message(reminder)):
-                added, tokens = [*added, reminder], tokens + estimate_message(reminder)
+            with_it = tokens + math.ceil(estimate_message(reminder) * self.factor())
+            if budget.fits(with_it):
+                added, tokens = [*added, reminder], with_it
         messages = self._checked([*history, *added])
         heuristic = self._meter.heuristic(history, overhead.total) + sum(map(estimate_message, added))
         shares = self._shares.measure(messages, overhead)
