@@ -12,8 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.exceptions import ToolFailedError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, repair_messages
+from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    repair_messages,
+)
 from pydantic_ai.profiles import DEFAULT_PROMPTED_OUTPUT_TEMPLATE
 from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
 from pydantic_ai.usage import RequestUsage
@@ -260,7 +267,10 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Bound what a tool that failed has said, such as the output of a command that ran out of time."""
+        """Bound what a tool that failed has said, such as the output of a command that ran out of time.
+
+        So is what it says when it wants to be called again (`ModelRetry`).
+        """
         try:
             return await handler(args)
         except ToolFailedError as error:
@@ -270,6 +280,16 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             name = f"{call.tool_name}-{call.tool_call_id}"
             bounded = bound_result(told.content, self._result_limit, name, self.spill)
             raise ToolFailedError(replace(told, content=bounded)) from error
+        except ToolRetryError as error:
+            retry = error.tool_retry
+            if self._result_limit is None or not isinstance(retry, ToolReturnPart):
+                raise
+            name = f"{call.tool_name}-{call.tool_call_id}"
+            said = retry.model_response_str(wrap_if_error=False)
+            bounded = bound_result(said, self._result_limit, name, self.spill)
+            if bounded == said:
+                raise
+            raise ToolRetryError(replace(retry, content=bounded)) from error
 
     def _tell(self, measured: Measured) -> None:
         if self.on_measured is not None:
