@@ -50,6 +50,12 @@ SUMMARY_PREFACE = (
     "it is not a new request."
 )
 RECALL_POINTER = "The messages it replaces can be searched and read with the tool recall."
+LOSS_NOTICE = (
+    "Earlier conversation was discarded without a summary, because it no longer fit. What follows is only "
+    "its newest part: do not take it for all that was said or done, and look or ask again where you need "
+    "more. Files and other effects of earlier work are as they were."
+)
+LOSS_RECALL_POINTER = "The discarded messages can be searched and read with the tool recall."
 TRUNCATION_MARKER = "\n[… this message crossed the retained context budget and its middle was cut …]\n"
 FILE_LIST_SHARE = 16
 """Each file list of a summary takes at most this part of `hard_limit`."""
@@ -139,6 +145,7 @@ async def compact(
     factor: float = 1.0,
     optional: bool = False,
     recall: bool = False,
+    tell_loss: bool = False,
 ) -> CompactionOutcome:
     """Apply the ladder to `messages`, which are not modified.
 
@@ -147,7 +154,8 @@ async def compact(
     same. `retention` None means: decide from the newest message. `factor`, at least 1, multiplies our
     estimates: what the model's own reports taught about them. `optional` asks for a compaction that nothing
     demands: when it cannot be made, a request that fits stays unchanged. `recall` lets the summary name the
-    tool that reads what it replaced.
+    tool that reads what it replaced. `tell_loss` puts a notice in front of a degraded history, where it fits:
+    the model then knows that there was more, and how it is read with `recall`.
 
     One summary is asked for at most. It counts only when it is not empty, not cut off, smaller than what it
     replaces, and the result fits; otherwise the ladder goes on to the brief and the newest rounds.
@@ -173,11 +181,29 @@ async def compact(
     if optional and not force and budget.fits(tokens):
         return Unchanged(tokens)
     limit = ceiling - overhead
-    reduced = degraded_messages(messages, limit=limit, keep=limit * 3 // 4) if keep_active else None
+    notice = loss_notice(recall=recall) if tell_loss else None
+    reduced = _reduced(messages, limit, notice) if keep_active else None
     if reduced is None:
         return Overflow(tokens, budget.hard_limit, fixed, attempt.usage)
     after = math.ceil(estimate(reduced, overhead) * factor)
     return Degraded(reduced, tokens, after, attempt.reason, attempt.usage)
+
+
+def loss_notice(*, recall: bool = False) -> ModelRequest:
+    """Return what a model is told in front of a history that lost its older part (specification 2.7)."""
+    text = f"{LOSS_NOTICE} {LOSS_RECALL_POINTER}" if recall else LOSS_NOTICE
+    return ModelRequest(parts=[marked(text, "notice")])
+
+
+def _reduced(
+    messages: Sequence[ModelMessage], limit: int, notice: ModelRequest | None
+) -> list[ModelMessage] | None:
+    if notice is not None:
+        room = limit - estimate_message(notice)
+        told = degraded_messages(messages, limit=room, keep=room * 3 // 4, notice=notice)
+        if told is not None:
+            return told
+    return degraded_messages(messages, limit=limit, keep=limit * 3 // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +304,11 @@ def _truncate(text: str, tokens: int) -> str:
 
 
 def degraded_messages(
-    messages: Sequence[ModelMessage], *, limit: int, keep: int | None = None
+    messages: Sequence[ModelMessage],
+    *,
+    limit: int,
+    keep: int | None = None,
+    notice: ModelRequest | None = None,
 ) -> list[ModelMessage] | None:
     """Return the brief and the newest whole rounds below `limit` tokens, or None when the brief does not fit.
 
@@ -286,7 +316,8 @@ def degraded_messages(
     suffix: the first one from the end that does not fit ends it, failed and empty responses are passed over,
     and no result is left without its call. A summary in front is not kept (specification 8.3); a resumed
     chain's original task is, if it fits beside the brief (8.2). `keep`, at most `limit`, is where rounds end:
-    filling up to the limit would degrade the next turn again. Sizes are the heuristic, never reported usage.
+    filling up to the limit would degrade the next turn again. `notice` stands in front of all but the system
+    prompts and is not counted. Sizes are the heuristic, never reported usage.
     """
     found = find_brief(messages)
     if found is None:
@@ -315,6 +346,7 @@ def degraded_messages(
         total += cost
     while kept and isinstance(kept[-1], ModelResponse):  # the request after it went with a failed response
         kept.pop()
+    front[:0] = [notice] if notice is not None else []
     return [_behind(system, front[0]), *front[1:], *kept]
 
 

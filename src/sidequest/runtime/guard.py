@@ -210,6 +210,7 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             factor=self.factor(),
             optional=self.window_state.take_request(),
             recall=self.window_state.recall,
+            tell_loss=self.window_state.remind,
         )
         outcome = await ladder(budget=budget)
         learned = self.budget_for(request_context.model)
