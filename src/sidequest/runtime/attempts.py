@@ -308,6 +308,10 @@ class Attempts:
             PromptTooLong: once per request, and only when there is history that can be compacted.
         """
         self._recovery.reset()
+        self._learn(response)
+        self._resent = False  # it is kept: the next request is another one
+
+    def _learn(self, response: ModelResponse) -> None:
         usage, known = response.usage, self.knowledge.of(self.model.key)
         reported = prompt_tokens(usage.input_tokens, usage.cache_read_tokens + usage.cache_write_tokens)
         # A last turn is asked without tools: its report is smaller than our count of it.
@@ -329,8 +333,6 @@ class Attempts:
             self._ask_again(used if reported > 0 and used < self._budget().window else None)
             # Kept all the same: half an answer. pydantic-ai knows the word for that in one format only.
             response.finish_reason = response.finish_reason or "length"
-            return
-        self._resent = False
 
     def _fills_window(self, response: ModelResponse, reported: int) -> bool:
         facts = ProviderFacts(
