@@ -217,6 +217,7 @@ class Attempts:
             self._is_transient,
             self.sleep,
             self.model.price,
+            window=self._budget().window,
             gate=lambda model: GatedModel(model, gate, self._meaning),
             send_output_limit=self.guard.send_output_limit,
             refused=self._summary_refused,

@@ -171,11 +171,9 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
 
     def budget_for(self, model: Any) -> ContextBudget:
         """Return the budget of `model` under this guard's overrides."""
-        budget = ContextBudget.for_model(model, window=self.window, max_tokens=self.max_tokens, cap=self.cap)
-        learned = self.learned()
-        if learned is None or learned >= budget.window:
-            return budget
-        return ContextBudget.for_model(model, window=learned, max_tokens=self.max_tokens, cap=self.cap)
+        known = [size for size in (self.window or model.context_window, self.learned()) if size]
+        window = min(known) if known else None
+        return ContextBudget.for_model(model, window=window, max_tokens=self.max_tokens, cap=self.cap)
 
     async def before_model_request(
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
@@ -194,6 +192,7 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             request_context.model_settings,
             self.is_transient,
             price=self.price,
+            window=budget.window,
             send_output_limit=self.send_output_limit,
         )
         if self.totals.failed_summaries >= MAX_FAILED_SUMMARIES:

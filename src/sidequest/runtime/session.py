@@ -616,7 +616,13 @@ class Session:
         outcome = await compact(
             self.messages,
             budget=model.budget(),
-            summarise=model_summariser(model.model, model.settings, lambda error: False, self._sleep),
+            summarise=model_summariser(
+                model.model,
+                model.settings,
+                lambda error: False,
+                self._sleep,
+                window=model.budget().window,
+            ),
             retention="completed_turn",
             force=True,
             focus=focus,

@@ -47,6 +47,7 @@ def model_summariser(
     sleep: Sleep = asyncio.sleep,
     price: Price = catalog_price,
     *,
+    window: int | None = None,
     gate: Callable[[Model], Model] = lambda model: model,
     send_output_limit: bool = True,
     refused: Callable[[Exception], None] = lambda error: None,
@@ -57,8 +58,10 @@ def model_summariser(
 
     `settings` are those of the run; the output limit of the summary replaces theirs, and none is sent without
     `send_output_limit`. `is_transient` says which failures waiting may cure, `price` what an answer cost.
-    `gate` makes a model let requests through in their turn. `refused` is told of a failure that ended it.
-    `was_cut` says whether a prompt was cut without a word, given our count and the provider's, in tokens.
+    `window` is the model's, in tokens: a refusal without a word that comes near it is not about the output
+    limit; None means unknown. `gate` makes a model let requests through in their turn. `refused` is told of a
+    failure that ended it. `was_cut` says whether a prompt was cut without a word, given our count and the
+    provider's, in tokens.
     `deadline_s` is in seconds, for each try.
     """
     asked = gate(_InTime(model, deadline_s))
@@ -86,7 +89,7 @@ def model_summariser(
             try:
                 response = await ask(request, own)
             except Exception as error:
-                if "max_tokens" not in own or not _about_output(error):
+                if "max_tokens" not in own or not _about_output(error, _size(request), window):
                     raise
                 own.pop("max_tokens")
                 response = await ask(request, own)
@@ -104,7 +107,7 @@ def model_summariser(
             return f"the provider ended it ({word})"
         usage = response.usage
         reported = prompt_tokens(usage.input_tokens, usage.cache_read_tokens + usage.cache_write_tokens)
-        estimate = estimate_text(request.instructions) + estimate_text(request.prompt)
+        estimate = _size(request)
         if was_cut(estimate, reported):
             return f"the server saw {reported} of {estimate} tokens"
         return ""
@@ -144,7 +147,11 @@ def _may_pass(error: BaseException) -> bool:
     return not isinstance(error, _TookTooLong)
 
 
-def _about_output(error: Exception) -> bool:
-    """Say whether a request may have been refused for the output limit that it carried."""
-    meaning = classify(facts_from_exception(error))
+def _size(request: SummaryRequest) -> int:
+    return estimate_text(request.instructions) + estimate_text(request.prompt)
+
+
+def _about_output(error: Exception, size: int, window: int | None) -> bool:
+    """Say whether a request of `size` tokens may have been refused for the output limit that it carried."""
+    meaning = classify(facts_from_exception(error, estimate=size, window=window))
     return meaning.kind is Kind.OUTPUT or (meaning.opaque and _may_pass(error))
