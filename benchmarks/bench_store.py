@@ -93,7 +93,7 @@ async def seed_resume(store: Store) -> tuple[float, int]:
     started = time.process_time()
     chain = await store.delegations.chain("long", "worker")
     newest = await store.transcript.newest("long", chain.ids, SEED_TOKENS)
-    seeded = seed(chain.original_task, newest, limit=SEED_TOKENS)
+    seeded = seed(chain.original_task, newest.messages, limit=SEED_TOKENS).messages
     return time.process_time() - started, len(seeded)
 
 

@@ -26,17 +26,19 @@ from sidequest.core.compaction import (
     Unchanged,
     compact,
     degraded_messages,
+    loss_notice,
     retention_of,
     summary_body,
     summary_message,
 )
 from sidequest.core.outcome import Usage
-from sidequest.core.tokens import TokenMeter, estimate, estimate_message, reported_tokens
-from sidequest.core.transcript import marked, validate
+from sidequest.core.tokens import TokenMeter, estimate, estimate_message, estimate_text, reported_tokens
+from sidequest.core.transcript import mark_of, marked, validate
 from tests.core.builders import (
     BRIEF,
     SMALL,
     Summariser,
+    assert_snapshot,
     brief,
     call,
     exchange,
@@ -183,6 +185,30 @@ class TestCompacted:
         assert stored(history) == before
 
 
+class TestLossNotice:
+    def test_it_says_that_history_is_gone_and_how_it_is_read(self):
+        (said,) = texts_of([loss_notice(recall=True)], "notice")
+        assert_snapshot("loss_notice.txt", said)
+        assert "recall" not in texts_of([loss_notice()], "notice")[0]
+
+    def test_it_stands_in_front_of_what_was_kept_and_only_when_it_is_asked_for(self):
+        history = [user("look"), *exchange(prose(7_000), "c1"), *exchange(prose(1_600), "c2")]
+        told, plain = (ladder(history, failing(), tell_loss=tell) for tell in (True, False))
+        assert mark_of(told.messages[0].parts[0]) == "notice"
+        assert told.messages[1:] == plain.messages
+        assert plain.tokens_after < told.tokens_after < SMALL.hard_limit
+
+    def test_without_room_for_it_the_instruction_goes_alone(self):
+        question = user(prose(8_000))
+        outcome = ladder([question, *exchange(prose(6_000))], failing(), tell_loss=True)
+        assert outcome.messages == [question]
+
+    def test_it_is_told_once_however_often_history_is_lost(self):
+        history = [loss_notice(), user("look"), *exchange(prose(9_000))]
+        outcome = ladder(history, failing(), tell_loss=True)
+        assert len(texts_of(outcome.messages, "notice")) == 1
+
+
 class TestRetained:
     def test_the_message_of_a_person_is_kept_verbatim_when_it_fits(self):
         question = "What does it do? " + prose(1_000)
@@ -203,6 +229,14 @@ class TestRetained:
         assert len(head) == pytest.approx(3 * len(tail), abs=4)
         assert estimate_message(outcome.messages[1]) <= MIDDLE.retained_user
         assert outcome.tokens_after < MIDDLE.hard_limit
+
+    @pytest.mark.parametrize("question", ["漢" * 5_000 + prose(16_000), prose(16_000) + "漢" * 5_000])
+    def test_one_that_is_dense_at_one_end_is_cut_until_it_fits(self, question):
+        outcome = ladder([user(question), *exchange(prose(8_000))], Summariser("short"), budget=MIDDLE)
+        assert isinstance(outcome, Compacted)
+        (kept,) = texts_of(outcome.messages, None)
+        assert TRUNCATION_MARKER in kept
+        assert estimate_text(kept) <= MIDDLE.retained_user
 
     def test_a_message_that_fits_beside_the_summary_is_not_cut_at_the_cap(self):
         question = prose(20_000)

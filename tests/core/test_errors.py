@@ -128,6 +128,13 @@ class TestOverflow:
             "fixed": 100,
         }
 
+    def test_a_refusal_of_what_fits_by_our_count_says_whose_word_it_is(self):
+        cause = subagent_overflow("openai:gpt", 900, 2_048, fixed=100).cause
+        assert "provider" in cause
+        assert "openai:gpt" in cause
+        assert "does not fit" not in cause
+        assert "after compaction" not in cause
+
     def test_fixed_parts_over_the_limit_are_named_with_their_size(self):
         cause = subagent_overflow("openai:gpt", 5_000, 2_048, fixed=2_048).cause
         assert cause.startswith("The instructions and tool schemas alone are 2048 tokens")

@@ -154,7 +154,7 @@ def test_degradation_keeps_the_brief_and_a_suffix_of_whole_rounds(data, text, li
 def test_a_seed_is_the_task_and_what_fits_of_the_newest(history, limit):
     chain = [brief("the task"), *history]
     before = stored(chain)
-    seeded = seed("the task", chain, limit=limit)
+    seeded = seed("the task", chain, limit=limit).messages
     validate([*seeded, brief("go on")])
     assert texts_of(seeded[:1], "original") == ["the task"]
     assert texts_of(seeded[1:], "original") + texts_of(seeded, "brief") == []

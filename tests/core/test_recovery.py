@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sidequest.core.errors import ErrorCode
 from sidequest.core.provider_errors import Kind, Meaning
 from sidequest.core.recovery import (
+    MAX_GUESSES,
     MAX_RATE_RETRIES,
     MAX_TRANSIENT_RETRIES,
     MIN_USEFUL_OUTPUT_TOKENS,
@@ -36,7 +37,8 @@ HOPELESS = [Kind.AUTH, Kind.NOT_FOUND, Kind.REQUEST, Kind.CUT, Kind.UNKNOWN]
 
 
 def meant(kind: Kind, **facts: Any) -> Meaning:
-    return Meaning(kind, ErrorCode.PROVIDER_ERROR, facts.pop("retriable", kind in RETRIABLE), **facts)
+    code = facts.pop("code", ErrorCode.PROVIDER_ERROR)
+    return Meaning(kind, code, facts.pop("retriable", kind in RETRIABLE), **facts)
 
 
 def decisions(meaning: Meaning, count: int, **options: Any) -> list[Action]:
@@ -87,6 +89,12 @@ TABLE: list[tuple[str, Meaning, dict[str, Any], list[Action]]] = [
     (
         "unexplained refusal near the window",
         meant(Kind.UNKNOWN, retriable=False, near_limit=True),
+        {},
+        [CompactNow(), NextModel()],
+    ),
+    (
+        "413 without a word, far from the window",
+        meant(Kind.UNKNOWN, retriable=False, code=ErrorCode.CONTEXT_TOO_LARGE),
         {},
         [CompactNow(), NextModel()],
     ),
@@ -184,7 +192,14 @@ class TestBudgets:
         for meaning in everything:
             recovery.decide(meaning)
         recovery.reset()
-        assert recovery == Recovery()
+        assert recovery == Recovery(guesses=recovery.guesses)
+
+    def test_the_guess_that_a_bare_413_is_an_overflow_is_made_three_times(self) -> None:
+        recovery, bare = Recovery(), meant(Kind.UNKNOWN, retriable=False, code=ErrorCode.CONTEXT_TOO_LARGE)
+        for _ in range(MAX_GUESSES):
+            assert recovery.decide(bare) == CompactNow()
+            recovery.reset()
+        assert recovery.decide(bare) == NextModel()
 
 
 class TestOutput:

@@ -45,6 +45,10 @@ from tests.core.builders import (
 )
 
 
+def _seed(task, history, limit):
+    return seed(task, history, limit=limit).messages
+
+
 class TestMarks:
     @pytest.mark.parametrize("mark", ["brief", "original", "summary", "report", "notice"])
     def test_a_mark_and_its_text_come_back(self, mark):
@@ -106,7 +110,7 @@ class TestHeadSummary:
         assert "FACT" in head_summary([summary_message("FACT"), brief(), *exchange()])
 
     def test_in_a_resumed_history_it_stands_behind_the_original_task(self):
-        resumed = seed("task", [summary_message("FACT"), brief("task"), says("done")], limit=10_000)
+        resumed = _seed("task", [summary_message("FACT"), brief("task"), says("done")], limit=10_000)
         assert "FACT" in head_summary([*resumed, brief("go on")])
 
     @pytest.mark.parametrize("history", [[], [brief()], [user("<summary>\nnot one\n</summary>")]])
@@ -270,23 +274,23 @@ def _history(rounds: int, chars: int = 400, **facts):
 
 class TestSeed:
     def test_R1_the_original_task_comes_first_and_once(self):
-        seeded = seed(TASK, [*_history(2), says("done"), user(TASK), says("again")], limit=100_000)
+        seeded = _seed(TASK, [*_history(2), says("done"), user(TASK), says("again")], limit=100_000)
         assert texts_of(seeded[:1], "original") == [TASK]
         assert texts_of(seeded, None) + texts_of(seeded, "brief") == []
 
     def test_R1_the_rest_keeps_its_order(self):
         history = _history(3)
-        assert seed(TASK, history, limit=100_000)[1:] == history[1:]
+        assert _seed(TASK, history, limit=100_000)[1:] == history[1:]
 
     def test_R1_a_remark_beside_the_task_stays(self):
         both = ModelRequest(parts=[UserPromptPart(TASK), UserPromptPart("and be quick")])
-        assert texts_of(seed(TASK, [both], limit=1_000), None) == ["and be quick"]
+        assert texts_of(_seed(TASK, [both], limit=1_000), None) == ["and be quick"]
 
     def test_R2_the_oldest_pairs_go_first_and_the_text_of_their_carrier_stays(self):
         history = [brief_request(TASK)]
         for number in range(3):
             history += [says(f"step {number}", call(f"c{number}")), results(result(prose(400), f"c{number}"))]
-        seeded = seed(TASK, history, limit=heuristic(history) - 50)
+        seeded = _seed(TASK, history, limit=heuristic(history) - 50)
         assert [part.part_kind for message in seeded[1:] for part in message.parts] == [
             "text",
             *["text", "tool-call", "tool-return"] * 2,
@@ -295,11 +299,11 @@ class TestSeed:
 
     def test_R2_at_the_limit_it_goes_on_stripping_before_it_drops(self):
         history = [brief_request(TASK), says("step", call()), results(result("x"))]
-        assert len(seed(TASK, history, limit=heuristic(history) + 1)) == 3
-        assert len(seed(TASK, history, limit=heuristic(history))) == 2
+        assert len(_seed(TASK, history, limit=heuristic(history) + 1)) == 3
+        assert len(_seed(TASK, history, limit=heuristic(history))) == 2
 
     def test_R2_a_carrier_with_nothing_left_is_removed(self):
-        seeded = seed(TASK, _history(3), limit=heuristic(_history(3)) - 50)
+        seeded = _seed(TASK, _history(3), limit=heuristic(_history(3)) - 50)
         assert len(seeded) == 1 + 2 * 2
         validate(seeded)
 
@@ -307,32 +311,59 @@ class TestSeed:
         history = [brief_request(TASK)]
         for number in range(4):
             history += [says(f"{number} {prose(200)}"), user(f"go on {number}")]
-        kept = seed(TASK, history, limit=130)
+        kept = _seed(TASK, history, limit=130)
         assert texts_of(kept, None) == ["go on 2", "go on 3"]
-        assert len(seed(TASK, history, limit=20)) == 1
+        assert len(_seed(TASK, history, limit=20)) == 1
 
     def test_R3_the_task_stays_alone_over_the_limit(self):
-        seeded = seed(prose(4_000), _history(3), limit=100)
+        seeded = _seed(prose(4_000), _history(3), limit=100)
         assert texts_of(seeded, "original") == [prose(4_000)]
         assert len(seeded) == 1
 
     def test_R4_huge_reported_usage_changes_nothing(self):
-        plain, told = seed(TASK, _history(3), limit=300), seed(TASK, _history(3, reported=90_000), limit=300)
+        plain, told = (
+            _seed(TASK, _history(3), limit=300),
+            _seed(TASK, _history(3, reported=90_000), limit=300),
+        )
         assert [len(plain), heuristic(plain)] == [len(told), heuristic(told)]
         assert not any(map(reported_tokens, told))
 
     def test_R4_the_limit_is_exclusive(self):
-        size = heuristic(seed(TASK, _history(3), limit=100_000))
-        assert heuristic(seed(TASK, _history(3), limit=size + 1)) == size
-        assert heuristic(seed(TASK, _history(3), limit=size)) < size
+        size = heuristic(_seed(TASK, _history(3), limit=100_000))
+        assert heuristic(_seed(TASK, _history(3), limit=size + 1)) == size
+        assert heuristic(_seed(TASK, _history(3), limit=size)) < size
 
     def test_a_summary_of_the_chain_stays_behind_the_task(self):
-        seeded = seed(TASK, [summary_message("FACT"), *_history(1)], limit=100_000)
+        seeded = _seed(TASK, [summary_message("FACT"), *_history(1)], limit=100_000)
         assert [*texts_of(seeded[:1], "original"), *texts_of(seeded[1:2], "summary")][0] == TASK
         assert "FACT" in texts_of(seeded, "summary")[0]
+
+    def test_a_summary_outlives_rounds_that_are_newer(self):
+        history = [summary_message(f"FACT {prose(400)}"), *_history(1), says(prose(2_000)), user("go on")]
+        seeded = seed(TASK, history, limit=heuristic(history) - 300)
+        assert [*texts_of(seeded.messages, "summary"), *texts_of(seeded.messages, None)] == [
+            user_text(history[0].parts[0])
+        ]
+        assert seeded.lost
+
+    def test_a_summary_that_does_not_fit_makes_place_for_the_rounds(self):
+        history = [summary_message(f"FACT {prose(4_000)}"), *_history(1), says("It is a.")]
+        seeded = seed(TASK, history, limit=800)
+        assert head_summary(seeded.messages) is None
+        assert len(seeded.messages) == 4
+        assert seeded.lost
+
+    @pytest.mark.parametrize(("less", "lost"), [(-1, False), (0, True), (200, True), (10_000, True)])
+    def test_whatever_is_left_out_is_told(self, less, lost):
+        history = [summary_message("FACT"), *_history(3), says("It is a.")]
+        size = heuristic(_seed(TASK, history, limit=100_000))
+        assert seed(TASK, history, limit=size - less).lost is lost
+
+    def test_the_task_that_is_there_twice_is_nothing_lost(self):
+        assert not seed(TASK, [user(TASK), says("It is a.")], limit=1_000).lost
 
     def test_the_history_it_was_given_is_not_modified(self):
         history = _history(4, reported=500)
         before = stored(history)
-        seed(TASK, history, limit=200)
+        _seed(TASK, history, limit=200)
         assert stored(history) == before

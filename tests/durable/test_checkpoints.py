@@ -291,6 +291,8 @@ class TestRestart:
             await desk.prompt("Read them.")
             assert await checkpoints(desk)
             before, key = shown(desk.session.messages), desk.id
+        assert before[0].startswith("notice: Earlier conversation was discarded")
+        assert "the tool recall" in model.asked[-1].marked_texts("notice")[0]
         async with room.desk(ScriptedModel("ok"), continues=key, **SMALL) as desk:
             assert shown(desk.session.messages) == before
             await desk.prompt("Go on.")

@@ -11,7 +11,15 @@ from pydantic_ai.messages import ModelResponse, ThinkingPart
 
 from sidequest.core.errors import ErrorCode, Failure, SidequestError
 from sidequest.core.events import Notice
-from sidequest.core.outcome import ModelFailure, Outcome, Status, StopReason, Usage
+from sidequest.core.outcome import (
+    DEGRADED_NOTE,
+    ModelFailure,
+    Outcome,
+    Status,
+    StopReason,
+    Usage,
+    report_text,
+)
 from sidequest.runtime.hold import LEASE_MS, RENEW_S
 from sidequest.runtime.past import past_outcome
 from sidequest.store import Holder, NewDelegation
@@ -165,6 +173,44 @@ class TestDeath:
         assert child.asked[0].user_texts == ["Help.", "Go on."]
         assert "the answer is 42" in child.asked[0].results[0], "it knows what it had read"
         assert "Found 42." in parent.asked[-1].results[-1]
+
+    @in_a_loop
+    async def test_a_delegation_that_died_after_it_lost_history_says_so(self, room: Room) -> None:
+        doors, small = Doors(), {"child_window": 8_000, "max_tokens": 1_000}
+        (room.root / "long.txt").write_text("word " * 2_400)
+        long = calling(("Read", {"path": "long.txt"}), text="So far nothing.")
+        child = ScriptedModel(*[long] * 4, doors, summary=RuntimeError("no"))
+        async with room.desk(ScriptedModel(TASK, WAIT), child, **small) as desk:
+            turn = asyncio.create_task(desk.session.prompt("Delegate."))
+            await doors.arrived(1)
+            await desk.die()
+            await turn
+        copy = await room.store.sessions.fork(desk.id, f"copy-{desk.id}", at_ms=1)
+        for continues in (desk.id, copy.id):
+            async with room.desk(ScriptedModel("x"), child, continues=continues, **small) as desk:
+                (record,) = desk.session.delegations.records.all()
+                assert record.outcome.status is Status.INTERRUPTED
+                assert report_text(record.outcome).startswith(DEGRADED_NOTE)
+                assert record.outcome.failure is not None
+
+    @in_a_loop
+    async def test_a_resume_that_lost_history_and_died_before_its_first_answer_says_so(
+        self, room: Room
+    ) -> None:
+        doors, small = Doors(), {"child_window": 8_000, "max_tokens": 1_000}
+        (room.root / "long.txt").write_text("word " * 2_400)
+        long = calling(("Read", {"path": "long.txt"}), text="So far nothing.")
+        child = ScriptedModel(*[long] * 3, "Nothing.", doors, summary=RuntimeError("no"))
+        async with room.desk(ScriptedModel("x"), child, **small) as desk:
+            first = await desk.session.delegate("helper", "Help.")
+            job = asyncio.create_task(desk.session.delegate("helper", "Go on.", resume=first.delegation_id))
+            await doors.arrived(1)
+            await desk.die()
+            await asyncio.gather(job, return_exceptions=True)
+        async with room.desk(ScriptedModel("x"), child, continues=desk.id, **small) as desk:
+            outcomes = [record.outcome for record in desk.session.delegations.records.all()]
+            assert [outcome.status for outcome in outcomes] == [Status.COMPLETED, Status.INTERRUPTED]
+            assert all(outcome.degraded for outcome in outcomes)
 
     @in_a_loop
     async def test_a_resume_that_died_before_its_first_answer_is_gone_on_with(self, room: Room) -> None:

@@ -18,8 +18,10 @@ from pydantic_ai.usage import RequestUsage
 
 from sidequest.core.context_modes import ContextMode
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.outcome import Status
+from sidequest.core.outcome import DEGRADED_NOTE, Status, report_text
 from sidequest.core.transcript import user_text
+from sidequest.runtime import delegations
+from sidequest.runtime.past import PastRun
 from sidequest.runtime.toolbox import Toolbox
 from sidequest.store import DelegationRow
 from sidequest.subagents.definition import Permission
@@ -197,6 +199,40 @@ class TestSeed:
             assert way.child.user_texts[-1] == "Now find b."
             assert way.child.tokens < 8_000
             assert (way.rows[-1].outcome or {}).get("contextCompactions") is None
+
+    @in_a_loop
+    async def test_a_summary_that_makes_place_for_a_long_task_is_told(self, room: Room) -> None:
+        summary = "- FACT=42 " + "detail " * 2_000
+        child = ScriptedModel(*map(reading, "abcd"), "It is 42.", "It was.", summary=summary)
+        async with room.desk(ScriptedModel("x"), child, **SMALL) as desk:
+            first = await desk.session.delegate("helper", "Find a.")
+            again = await desk.session.delegate("helper", "Now report. " * 1_500, resume=first.delegation_id)
+        assert (first.compactions > 0, first.degraded) == (True, False)
+        assert "FACT=42" not in child.asked[-1].text
+        assert report_text(again).startswith(DEGRADED_NOTE)
+
+    @in_a_loop
+    async def test_as_much_of_a_long_chain_is_read_as_the_model_has_room_for(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(delegations, "LISTED_TOKENS", 1_000)
+        work = [*map(reading, "abcd"), "All read."]
+        for way in await both_ways(room, FIND, Resume(), work, ["Went on."], child_window=64_000):
+            assert len(way.child.results) == 4
+            assert "contextDegraded" not in (way.rows[-1].outcome or {})
+
+    @in_a_loop
+    async def test_what_was_not_read_of_a_long_chain_is_told(self, room: Room) -> None:
+        work = [reading("a"), "It is a.", "It is."]
+        async with room.desk(ScriptedModel("x"), ScriptedModel(*work[:2])) as desk:
+            first = await desk.session.delegate("helper", "Find a.")
+        async with room.desk(ScriptedModel("x"), ScriptedModel(*work[2:]), continues=desk.id) as desk:
+            record = desk.session.delegations.records.get(first.delegation_id)
+            assert isinstance(record.run, PastRun)
+            record.run.cut = True
+            desk.session.delegations.load_history = None
+            again = await desk.session.delegate("helper", "Go on.", resume=first.delegation_id)
+        assert report_text(again).startswith(DEGRADED_NOTE)
 
     @in_a_loop
     async def test_rows_of_the_new_run_are_its_own_and_not_those_of_the_seed(self, room: Room) -> None:

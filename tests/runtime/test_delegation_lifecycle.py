@@ -22,6 +22,7 @@ from sidequest.core.events import (
     TurnStarted,
 )
 from sidequest.core.outcome import Status
+from sidequest.runtime.planning import StartRequest
 from sidequest.runtime.session import Session, TurnResult
 from sidequest.runtime.workspace import Workspace
 from tests.support.acts import Acts, call
@@ -338,9 +339,9 @@ def test_a_prompt_stops_what_an_earlier_turn_left_running(tmp_path: Path) -> Non
         async with LoopbackProvider(["ok"]) as parent, LoopbackProvider(lambda seen: Hang(gate)) as child:
             opened = session(tmp_path, parent.chat_model(), child.chat_model())
             async with opened:
-                working = asyncio.create_task(opened.delegate("helper", "Help."))
+                record = opened.delegations.start(StartRequest("helper", "Help."))
                 await child.arrived(1)
                 await opened.prompt("Something else.")
-                return [(await working).status]
+                return [record.status]
 
     assert asyncio.run(case()) == [Status.STOPPED]

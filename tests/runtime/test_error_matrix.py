@@ -26,8 +26,10 @@ from pydantic_ai.messages import (
 )
 
 from sidequest.core.errors import ErrorCode
-from sidequest.core.outcome import Status, StopReason
+from sidequest.core.events import ContextDegraded
+from sidequest.core.outcome import DEGRADED_NOTE, Status, StopReason, report_text
 from sidequest.core.provider_errors import Kind, Pattern
+from sidequest.runtime.attempts import FEWER_BYTES
 from sidequest.runtime.knowledge import Knowledge
 from tests.support.acts import call
 from tests.support.chain import APIS, Link, run_chain
@@ -274,6 +276,7 @@ class TestBytes:
         assert (chain.outcome.status, chain.outcome.model) == (Status.COMPLETED, "test/1")
         assert "picture a" in chain.requests[-1].text
         assert "left out" in chain.requests[-1].text
+        assert report_text(chain.outcome).startswith(DEGRADED_NOTE)
 
     @pytest.mark.parametrize("api", APIS)
     def test_the_largest_result_is_halved_once(self, api: str) -> None:
@@ -281,12 +284,14 @@ class TestBytes:
         chain = failing(script, api)
         before, after = (len(seen.tool_results[0].text) for seen in script.failed)
         assert after == before // 2
+        assert [told.reason for told in chain.bench.of(ContextDegraded)] == [FEWER_BYTES]
         assert (len(script.failed), script.summaries, chain.outcome.model) == (2, [], "test/2")
 
     def test_a_request_without_anything_to_drop_is_not_sent_again(self) -> None:
         script = Failing(http(*CASES["bytes"][:3]), first=True)
         chain = failing(script, "chat_model")
         assert (script.later, chain.outcome.model) == ([], "test/2")
+        assert not chain.outcome.degraded
 
     def test_without_an_alternative_the_parent_is_told_sizes_that_are_true(self) -> None:
         chain = run_chain(Link([http(*CASES["bytes"][:3])]), task=BRIEF)
@@ -307,7 +312,7 @@ def long_history(tokens: int) -> list[ModelMessage]:
 
 
 class TestEmptyBodies:
-    """A bare 400 or 413 means overflow near the limit, and nothing far from it."""
+    """A bare 413 means overflow; a bare 400 does so near the limit, and means nothing far from it."""
 
     @pytest.mark.parametrize("api", APIS)
     @pytest.mark.parametrize("status", [400, 413])
@@ -333,9 +338,21 @@ class TestEmptyBodies:
         assert (len(script.failed), script.summaries, chain.outcome.model) == (2, [], "test/2")
 
     @pytest.mark.parametrize("api", APIS)
-    def test_far_from_the_limit_a_413_goes_to_the_next_model(self, api: str) -> None:
+    def test_far_from_the_limit_a_413_earns_one_compaction(self, api: str) -> None:
         script = Failing(Reject(413))
-        assert remedy(script, failing(script, api, window=128_000)) == {"switched"}
+        assert remedy(script, failing(script, api, window=128_000)) == COMPACTED
+
+    def test_a_second_413_goes_to_the_next_model(self) -> None:
+        script = Failing(Reject(413), times=2)
+        chain = failing(script, "chat_model", window=128_000)
+        assert (len(script.failed), len(script.summaries), chain.outcome.model) == (2, 1, "test/2")
+
+    def test_without_an_alternative_the_parent_is_told_who_refused(self) -> None:
+        failure = run_chain(Link([Reject(413)] * 2, window=128_000), task=BRIEF).outcome.failure
+        assert failure is not None
+        assert failure.code is ErrorCode.SUBAGENT_CONTEXT_OVERFLOW
+        assert "refused" in failure.message
+        assert "after compaction" not in failure.message
 
     def test_an_unexplained_400_near_the_limit_earns_one_compaction(self) -> None:
         script = Failing(http(400, "invalid_request_error", "Something odd."), first=True)

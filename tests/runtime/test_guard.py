@@ -28,6 +28,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.tools import ToolDefinition
 
+from sidequest.core.budget import ContextBudget
 from sidequest.core.compaction import Compacted, Degraded, Overflow, Unchanged
 from sidequest.core.errors import ErrorCode
 from sidequest.core.outcome import Usage
@@ -36,6 +37,7 @@ from sidequest.core.tokens import estimate, estimate_text
 from sidequest.core.transcript import TranscriptError, mark_of, marked, validate
 from sidequest.runtime.guard import ContextGuard, ContextOverflow, Measured
 from sidequest.runtime.overhead import OverheadMeter
+from sidequest.runtime.reminders import WindowState
 from tests.support.neutral import Reply
 from tests.support.provider import LoopbackProvider
 from tests.support.scripted_model import Asked, ScriptedModel, calling
@@ -282,6 +284,22 @@ class TestMeasuring:
             m.tokens > estimate(a.messages[:-1], m.overhead.total)
             for a, m in zip(model.asked, guarded.measured, strict=True)
         )
+
+
+class TestReminder:
+    def test_what_the_model_taught_counts_for_the_reminder_too(self) -> None:
+        """With three tokens for each of ours; a limit of 4,000 is reached by some of these prompts."""
+        limit, factor = ContextBudget.of(8_000, 1_000).hard_limit, 3.0
+        sizes = []
+        for words in range(1_000, 1_066, 3):
+            model = ScriptedModel("ok")
+            state = WindowState(remind=True)
+            guard: ContextGuard[None] = ContextGuard(
+                window=8_000, max_tokens=1_000, factor=lambda: factor, window_state=state
+            )
+            asyncio.run(Agent(model, capabilities=[guard]).run("word " * words))
+            sizes.append(model.asked[0].tokens * factor)
+        assert max(sizes) < limit
 
 
 class TestOverflow:

@@ -16,10 +16,10 @@ from sidequest.core.compaction import Overflow
 from sidequest.core.outcome import Outcome, Status, StopReason
 from sidequest.core.recovery import MAX_RETRY_AFTER_S
 from sidequest.runtime import records
+from sidequest.runtime.endings import broken_off
 from sidequest.runtime.gate import ModelGate
 from sidequest.runtime.guard import ContextOverflow
 from sidequest.runtime.limits import Limits
-from sidequest.runtime.recorder import broken_off
 from sidequest.runtime.tools import Delegation
 from sidequest.subagents.catalog import Catalog
 from tests.support.fast_clock import run_fast

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import BinaryContent, CachePoint, TextContent, ToolReturn
 
 from sidequest.core.tokens import estimate_text
@@ -187,12 +187,15 @@ class TestInARun:
 
         assert "LAST LINE" in asyncio.run(case())
 
-    def test_what_a_failed_tool_says_is_bounded_too(self, workspace: Workspace) -> None:
+    @pytest.mark.parametrize("failure", [ToolFailed, ModelRetry])
+    def test_what_a_failed_tool_says_is_bounded_too(
+        self, workspace: Workspace, failure: type[Exception]
+    ) -> None:
         """The output of a command that ran out of time may be as large as any."""
 
         def build() -> str:
             """Build everything."""
-            raise ToolFailed(LINES)
+            raise failure(LINES)
 
         async def case() -> str:
             model = ScriptedModel(calling(("build", {})), lambda asked: asked.results[0])

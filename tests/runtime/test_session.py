@@ -12,7 +12,7 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 
-from sidequest.core.compaction import Compacted
+from sidequest.core.compaction import LOSS_NOTICE, Compacted
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.events import DelegationSettled, RetryScheduled, RunEnded, TextProduced, ToolEnded
 from sidequest.core.outcome import Status, StopReason
@@ -520,7 +520,8 @@ class TestWindowOfTheParent:
         model, result = self.run(root, files, summary=UNAUTHORIZED)
         assert (result.ok, result.compactions) == (True, 0)
         assert result.degradations == len(model.summaries) > 0
-        assert model.asked[-1].user_texts == ["Read them."]
+        assert model.asked[-1].user_texts == [*model.asked[-1].marked_texts("notice"), "Read them."]
+        assert model.asked[-1].user_texts[0].startswith(LOSS_NOTICE)
 
 
 class TestStreaming:

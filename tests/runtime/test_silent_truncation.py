@@ -26,6 +26,7 @@ from tests.support.delegating import Bench
 from tests.support.fact_job import FactJob
 from tests.support.neutral import Reply, Seen, Usage
 from tests.support.provider import LoopbackProvider
+from tests.support.scripted_model import ScriptedModel, calling, saying
 
 WINDOW, BELIEVED = 16_000, 128_000
 LOST = "older working history was discarded"
@@ -286,3 +287,18 @@ class TestMisreports:
         assert chain.outcome.status is Status.COMPLETED
         assert chain.outcome.compactions >= 2
         assert chain.run.knowledge.of("test/1").calibration.factor >= 1.3
+
+
+def test_a_later_request_is_asked_again_although_an_earlier_one_was_in_vain() -> None:
+    """The window is full and full again, what is kept is cut inside a call, and the next one is full too."""
+    full = {"finish_reason": "model_context_window_exceeded"}
+
+    async def look() -> str:
+        """Look at something."""
+        return "word " * 400
+
+    half = replace(calling(("look", {}), text="I look."), provider_details=full)
+    said = replace(saying("Half a rep"), provider_details=full)
+    model = ScriptedModel(calling(("look", {})), half, half, said, "Done.")
+    outcome = asyncio.run(Bench().outcome(model, tools=[look], window=32_000))
+    assert (outcome.report, outcome.status) == ("Done.", Status.COMPLETED)

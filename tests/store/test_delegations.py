@@ -252,7 +252,7 @@ class TestChains:
             await store.transcript.append(S, [new(f"{name}-{n}", m, name) for n, m in enumerate(said)])
             await store.delegations.settle(S, outcome(name), now())
         chain = await store.delegations.chain(S, "a2")
-        history = valid(await store.transcript.newest(S, chain.ids, 10_000))
+        history = valid((await store.transcript.newest(S, chain.ids, 10_000)).messages)
         assert [m.parts[0].content for m in history[::4]] == ["brief a1", "brief a2"]
 
 

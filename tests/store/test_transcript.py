@@ -10,6 +10,7 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, ToolReturnPart, Us
 from sidequest.core.errors import ErrorCode
 from sidequest.core.outcome import Status
 from sidequest.store.payload import INTERRUPTED
+from sidequest.store.rows import NewestPart
 from tests.core.builders import call, image, result, results, says, user
 from tests.store.builders import (
     S,
@@ -258,11 +259,15 @@ class TestParts:
             await store.transcript.append(S, said)
             await store.delegations.settle(S, outcome(lane), now())
         few = await store.transcript.newest(S, ["d1", "d2"], 1_000)
-        assert few[0].kind == "response"
-        assert 20 <= len(few) <= 24
-        assert len(await store.transcript.newest(S, ["d1", "d2"], 6_000)) > 81
-        assert len(await store.transcript.newest(S, ["d1", "d2"], 10**9)) == 2 * 81
-        assert await store.transcript.newest(S, [], 10) == []
+        assert few.messages[0].kind == "response"
+        assert 20 <= len(few.messages) <= 24
+        assert not few.whole
+        assert len((await store.transcript.newest(S, ["d1", "d2"], 6_000)).messages) > 81
+        all_there_is = await store.transcript.newest(S, ["d1", "d2"], 10**9)
+        assert (len(all_there_is.messages), all_there_is.whole) == (2 * 81, True)
+        newer = sum(row.tokens for row in await store.transcript.load(S, "d2"))
+        assert not (await store.transcript.newest(S, ["d1", "d2"], newer)).whole
+        assert await store.transcript.newest(S, [], 10) == NewestPart([], True)
 
 
 @on_a_store

@@ -51,6 +51,12 @@ SUMMARY_PREFACE = (
     "it is not a new request."
 )
 RECALL_POINTER = "The messages it replaces can be searched and read with the tool recall."
+LOSS_NOTICE = (
+    "Earlier conversation was discarded without a summary, because it no longer fit. What follows is only "
+    "its newest part: do not take it for all that was said or done, and look or ask again where you need "
+    "more. Files and other effects of earlier work are as they were."
+)
+LOSS_RECALL_POINTER = "The discarded messages can be searched and read with the tool recall."
 TRUNCATION_MARKER = "\n[… this message crossed the retained context budget and its middle was cut …]\n"
 FILE_LIST_SHARE = 16
 """Each file list of a summary takes at most this part of `hard_limit`."""
@@ -140,6 +146,7 @@ async def compact(
     factor: float = 1.0,
     optional: bool = False,
     recall: bool = False,
+    tell_loss: bool = False,
 ) -> CompactionOutcome:
     """Apply the ladder to `messages`, which are not modified.
 
@@ -148,7 +155,8 @@ async def compact(
     same. `retention` None means: decide from the newest message. `factor`, at least 1, multiplies our
     estimates: what the model's own reports taught about them. `optional` asks for a compaction that nothing
     demands: when it cannot be made, a request that fits stays unchanged. `recall` lets the summary name the
-    tool that reads what it replaced.
+    tool that reads what it replaced. `tell_loss` puts a notice in front of a degraded history, where it fits:
+    the model then knows that there was more, and how it is read with `recall`.
 
     One summary is asked for at most. It counts only when it is not empty, not cut off, smaller than what it
     replaces, and the result fits; otherwise the ladder goes on to the brief and the newest rounds.
@@ -174,11 +182,29 @@ async def compact(
     if optional and not force and budget.fits(tokens):
         return Unchanged(tokens)
     limit = ceiling - overhead
-    reduced = degraded_messages(messages, limit=limit, keep=limit * 3 // 4) if keep_active else None
+    notice = loss_notice(recall=recall) if tell_loss else None
+    reduced = _reduced(messages, limit, notice) if keep_active else None
     if reduced is None:
         return Overflow(tokens, budget.hard_limit, fixed, attempt.usage)
     after = math.ceil(estimate(reduced, overhead) * factor)
     return Degraded(reduced, tokens, after, attempt.reason, attempt.usage)
+
+
+def loss_notice(*, recall: bool = False) -> ModelRequest:
+    """Return what a model is told in front of a history that lost its older part (specification 2.7)."""
+    text = f"{LOSS_NOTICE} {LOSS_RECALL_POINTER}" if recall else LOSS_NOTICE
+    return ModelRequest(parts=[marked(text, "notice")])
+
+
+def _reduced(
+    messages: Sequence[ModelMessage], limit: int, notice: ModelRequest | None
+) -> list[ModelMessage] | None:
+    if notice is not None:
+        room = limit - estimate_message(notice)
+        told = degraded_messages(messages, limit=room, keep=room * 3 // 4, notice=notice)
+        if told is not None:
+            return told
+    return degraded_messages(messages, limit=limit, keep=limit * 3 // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +242,8 @@ async def _summarised(
         return _Failed("the summary was empty", reply.usage)
     if reply.truncated:
         return _Failed("the summary was cut off", reply.usage)
+    if reply.unsound:
+        return _Failed(f"the summary cannot be relied on: {reply.unsound}", reply.usage)
     text = framed_summary(text) + collect_files(messages, files).render(budget.hard_limit // FILE_LIST_SHARE)
     first = _behind(system, summary_message(text, recall=recall))
     compacted: list[ModelMessage] = [first]
@@ -262,18 +290,26 @@ def _retained(messages: Sequence[ModelMessage], budget: ContextBudget, room: int
 
 def _truncate(text: str, tokens: int) -> str:
     """Cut the middle of `text` to `tokens`: three quarters head, one quarter tail (specification 2.3)."""
-    limit = tokens * len(text) // max(1, estimate_text(text))
-    if len(text) <= limit:
+    size = estimate_text(text)
+    if size <= tokens:
         return text
-    available = limit - len(TRUNCATION_MARKER)
-    if available <= 0:
-        return TRUNCATION_MARKER.strip()[: max(1, limit)]
-    head = -(-available * 3 // 4)
-    return text[:head] + TRUNCATION_MARKER + text[len(text) - (available - head) :]
+    limit = tokens * len(text) // size
+    # A text's tokens are not spread evenly over its characters: a dense head makes the first cut too large.
+    while (available := limit - len(TRUNCATION_MARKER)) > 0:
+        head = -(-available * 3 // 4)
+        cut = text[:head] + TRUNCATION_MARKER + text[len(text) - (available - head) :]
+        if estimate_text(cut) <= tokens:
+            return cut
+        limit = limit * 9 // 10
+    return TRUNCATION_MARKER.strip()[: max(1, limit)]
 
 
 def degraded_messages(
-    messages: Sequence[ModelMessage], *, limit: int, keep: int | None = None
+    messages: Sequence[ModelMessage],
+    *,
+    limit: int,
+    keep: int | None = None,
+    notice: ModelRequest | None = None,
 ) -> list[ModelMessage] | None:
     """Return the brief and the newest whole rounds below `limit` tokens, or None when the brief does not fit.
 
@@ -281,7 +317,8 @@ def degraded_messages(
     suffix: the first one from the end that does not fit ends it, failed and empty responses are passed over,
     and no result is left without its call. A summary in front is not kept (specification 8.3); a resumed
     chain's original task is, if it fits beside the brief (8.2). `keep`, at most `limit`, is where rounds end:
-    filling up to the limit would degrade the next turn again. Sizes are the heuristic, never reported usage.
+    filling up to the limit would degrade the next turn again. `notice` stands in front of all but the system
+    prompts and is not counted. Sizes are the heuristic, never reported usage.
     """
     found = find_brief(messages)
     if found is None:
@@ -310,6 +347,7 @@ def degraded_messages(
         total += cost
     while kept and isinstance(kept[-1], ModelResponse):  # the request after it went with a failed response
         kept.pop()
+    front[:0] = [notice] if notice is not None else []
     return [_behind(system, front[0]), *front[1:], *kept]
 
 

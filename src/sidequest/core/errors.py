@@ -161,7 +161,8 @@ def subagent_overflow(model: str, tokens: int, hard_limit: int, fixed: int = 0) 
     """Return the terminal overflow of a delegation on `model`; all sizes in tokens.
 
     `fixed` is the part that no compaction can shrink: instructions and tool schemas. When it alone reaches
-    `hard_limit` the sentence says so, because narrowing the task would not help then.
+    `hard_limit` the sentence says so, because narrowing the task would not help then. `tokens` below
+    `hard_limit` mean that the provider refused what fits by our count.
     """
     if fixed >= hard_limit:
         cause = (
@@ -169,6 +170,12 @@ def subagent_overflow(model: str, tokens: int, hard_limit: int, fixed: int = 0) 
             f"{hard_limit} for a request."
         )
         guidance = FIXED_PART_GUIDANCE
+    elif tokens < hard_limit:
+        cause = (
+            f"The provider of the model {model} refused the context of the delegation as too large, although "
+            f"it is {tokens} tokens by our count and the limit is {hard_limit}."
+        )
+        guidance = OVERFLOW_GUIDANCE
     else:
         cause = (
             f"The context of the delegation is {tokens} tokens and does not fit the model {model} "

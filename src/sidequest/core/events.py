@@ -90,7 +90,7 @@ class ContextCompacted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ContextDegraded(Event):
-    """History was replaced by the brief and the newest rounds; sizes in tokens."""
+    """History was lost without a summary, as a rule to the brief and the newest rounds; sizes in tokens."""
 
     type: ClassVar[str] = "context_degraded"
     tokens_before: int

@@ -1,8 +1,8 @@
 """What to do about a failed request: a decision value, from what the failure meant and what was tried.
 
-Counters are per request, not per run: everything is reset by a response that came through (specification
-3.7). A rate limit or an output limit never compacts, and a request that was too long is never sent again
-unchanged.
+Counters are per request, not per run: all but guesses are reset by a response that came through
+(specification 3.7). A rate limit or an output limit never compacts, and a request that was too long is never
+sent again unchanged.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from sidequest.core.errors import ErrorCode
 from sidequest.core.provider_errors import Kind, Meaning
 
 MAX_RATE_RETRIES = 10
@@ -21,6 +22,9 @@ TRANSIENT_BASE_S, TRANSIENT_CAP_S = 1.0, 8.0
 MIN_USEFUL_OUTPUT_TOKENS = 256
 """Below this an answer is not worth asking for: the input is compacted instead."""
 MAX_OUTPUT_REDUCTIONS = 2
+MAX_GUESSES = 3
+"""How often refusals of one model that say nothing are taken for an overflow although the window is far: a
+guess that was wrong would otherwise be paid for again and again."""
 SAFETY_TOKENS = 64
 """Kept free when the output is set from numbers that a provider stated: its count may move a little."""
 
@@ -78,7 +82,7 @@ Action: TypeAlias = (
 
 @dataclass
 class Recovery:
-    """What was tried for the request at hand; `reset` after each response and on each model switch."""
+    """What was tried for the request at hand; `reset` after each response, a new one for each model."""
 
     rate_retries: int = 0
     transient_retries: int = 0
@@ -87,10 +91,12 @@ class Recovery:
     repaired: bool = False
     shrunk: bool = False
     limit_dropped: bool = False
+    guesses: int = 0
+    """Over all requests to the model, and so not reset."""
 
     def reset(self) -> None:
-        """Forget what was tried: a response came through, or another model takes over."""
-        self.__init__()  # type: ignore[misc]
+        """Forget what was tried for a request: a response came through."""
+        self.__init__(guesses=self.guesses)  # type: ignore[misc]
 
     def decide(self, meaning: Meaning, *, jitter: float = 0.0, output_limit: int | None = None) -> Action:
         """Return the next step and remember it.
@@ -166,6 +172,11 @@ class Recovery:
 
     def _other(self, meaning: Meaning) -> Action:
         if meaning.near_limit and not self.compacted:
+            return self._compact(meaning)
+        # A 413 without a word is about the size, also far from the window that we believe in.
+        guess = meaning.code is ErrorCode.CONTEXT_TOO_LARGE and self.guesses < MAX_GUESSES
+        if guess and not self.compacted:
+            self.guesses += 1
             return self._compact(meaning)
         if meaning.opaque and not self.limit_dropped:
             self.limit_dropped = True

@@ -126,6 +126,8 @@ class SummaryReply:
     truncated: bool = False
     """Cut by its output limit; such a summary is not used."""
     usage: Usage = Usage()
+    unsound: str = ""
+    """Why it does not stand for all that was to be summarised, in a few words; empty when it does."""
 
 
 class SummaryFailed(Exception):

@@ -309,40 +309,54 @@ def _without_results(request: ModelRequest) -> ModelRequest | None:
     return replace(request, parts=parts) if parts else None
 
 
-def amount_of_work(history: Sequence[ModelMessage]) -> int:
-    """Return how many answers and tool calls `history` holds: a seed with fewer has left work out."""
-    answers = [message for message in history if isinstance(message, ModelResponse)]
-    return len(answers) + sum(len(tool_calls(message)) for message in answers)
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What a resumed delegation starts from."""
+
+    messages: list[ModelMessage]
+    lost: bool
+    """Whether anything of the history was left out: what is reported then comes from lost history."""
 
 
-def seed(original_task: str, history: Sequence[ModelMessage], *, limit: int) -> list[ModelMessage]:
+def seed(original_task: str, history: Sequence[ModelMessage], *, limit: int) -> Seed:
     """Return the history a resumed delegation starts from, below `limit` tokens (specification 3.11).
 
     The original task comes first and is never dropped, even alone over `limit`. While the rest is too
     large, first the oldest tool calls go together with their results (text of the carrier stays), then
-    whole rounds, oldest first. Sizes are the per-message heuristic, never reported usage. `limit` is
-    exclusive: the caller subtracts the new instruction and the fixed overhead from `hard_limit` first.
+    whole rounds, oldest first. A summary stands for more than any round: it stays until all rounds have
+    gone, unless it does not fit beside the task alone; then it goes first, so that rounds can stay. Sizes
+    are the per-message heuristic, never reported usage. `limit` is exclusive: the caller subtracts the new
+    instruction and the fixed overhead from `hard_limit` first.
     """
     first = ModelRequest(parts=[marked(original_task, "original")])
-    blocks: list[list[ModelMessage]] = []
     head, rounds = split_rounds(_without_repeats(history, original_task))
-    blocks += [[request] for request in head]
+    blocks: list[list[ModelMessage]] = [[request] for request in head]
     blocks += [[without_usage(message) for message in round_.messages] for round_ in rounds]
     costs = [sum(map(estimate_message, block)) for block in blocks]
-    total = estimate_message(first) + sum(costs)
+    own = estimate_message(first)
+    total = own + sum(costs)
 
-    for position, block in enumerate(blocks):
+    summaries = [place for place, block in enumerate(blocks) if any(map(_holds_summary, block))]
+    fit = own + sum(costs[place] for place in summaries) < limit
+    plain = [place for place in range(len(blocks)) if place not in summaries]
+    # Places in the order in which something goes, and whether the words beside the calls stay.
+    steps = [(place, True) for place in plain if any(map(tool_calls, blocks[place]))]
+    steps += [(place, False) for place in plain]
+    whole = [(place, False) for place in summaries]
+    lost = False
+    for place, keeps_text in [*steps, *whole] if fit else [*whole, *steps]:
         if total < limit:
             break
-        blocks[position] = _strip_tools(block)
-        total -= costs[position]
-        costs[position] = sum(map(estimate_message, blocks[position]))
-        total += costs[position]
-    dropped = 0
-    while dropped < len(blocks) and total >= limit:
-        total -= costs[dropped]
-        dropped += 1
-    return [first, *(message for block in blocks[dropped:] for message in block)]
+        lost = True
+        total -= costs[place]
+        blocks[place] = _strip_tools(blocks[place]) if keeps_text else []
+        costs[place] = sum(map(estimate_message, blocks[place]))
+        total += costs[place]
+    return Seed([first, *(message for block in blocks for message in block)], lost)
+
+
+def _holds_summary(message: ModelMessage) -> bool:
+    return any(mark_of(part) == "summary" for part in message.parts)
 
 
 def _without_repeats(history: Sequence[ModelMessage], task: str) -> Iterator[ModelMessage]:

@@ -56,7 +56,7 @@ from sidequest.core.recovery import (
     Wait,
 )
 from sidequest.core.reduction import repair, shrink_bytes, without_unfinished_tail
-from sidequest.core.tokens import TokenMeter
+from sidequest.core.tokens import TokenMeter, estimate_message
 from sidequest.core.transcript import marked
 from sidequest.runtime.costs import Price, catalog_price
 from sidequest.runtime.gate import GatedModel, gate_for
@@ -72,6 +72,10 @@ if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.models import Model
     from pydantic_ai.settings import ModelSettings
+
+
+FEWER_BYTES = "the provider refused so many bytes: media and the middle of the largest result were left out"
+"""Why a request without its media is a degradation, for records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +212,16 @@ class Attempts:
         gate = gate_for(f"{self.model.key} {server}", self.clock, self.sleep)
         gated = replace(self.model, model=GatedModel(self.model.model, gate, self._meaning))
         self.guard.summarise = model_summariser(
-            gated.model, self.model.settings, self._is_transient, self.sleep, self.model.price
+            self.model.model,
+            self.model.settings,
+            self._is_transient,
+            self.sleep,
+            self.model.price,
+            window=self._budget().window,
+            gate=lambda model: GatedModel(model, gate, self._meaning),
+            send_output_limit=self.guard.send_output_limit,
+            refused=self._summary_refused,
+            was_cut=self._summary_was_cut,
         )
         agent = self.make_agent(gated, [self.recorder, self.guard])
         self.recorder.asked = False
@@ -248,7 +261,8 @@ class Attempts:
         totals = self.guard.totals if hasattr(self, "guard") else None
         known = self.knowledge.of(model.key)
         guard: ContextGuard[Any] = ContextGuard(
-            window=self._window_of(model),
+            window=model.window,
+            learned=lambda: known.window,
             max_tokens=model.max_tokens,
             cap=self.cap,
             on_measured=self._measured,
@@ -295,6 +309,10 @@ class Attempts:
             PromptTooLong: once per request, and only when there is history that can be compacted.
         """
         self._recovery.reset()
+        self._learn(response)
+        self._resent = False  # it is kept: the next request is another one
+
+    def _learn(self, response: ModelResponse) -> None:
         usage, known = response.usage, self.knowledge.of(self.model.key)
         reported = prompt_tokens(usage.input_tokens, usage.cache_read_tokens + usage.cache_write_tokens)
         # A last turn is asked without tools: its report is smaller than our count of it.
@@ -316,8 +334,6 @@ class Attempts:
             self._ask_again(used if reported > 0 and used < self._budget().window else None)
             # Kept all the same: half an answer. pydantic-ai knows the word for that in one format only.
             response.finish_reason = response.finish_reason or "length"
-            return
-        self._resent = False
 
     def _fills_window(self, response: ModelResponse, reported: int) -> bool:
         facts = ProviderFacts(
@@ -342,21 +358,31 @@ class Attempts:
         raise PromptTooLong(window)
 
     def _tell_truncation(self, reported: int) -> None:
+        said = f"the server cut the prompt and did not say so: it counted {reported} of {self._sent} tokens"
+        self._tell_loss(reported, said)
+
+    def _tell_loss(self, left: int, reason: str) -> None:
+        """Count and tell that history is gone without a summary; `left` tokens of the request remain."""
         self.guard.totals.degradations += 1
-        self.recorder.emit(
-            ContextDegraded(
-                self.recorder.delegation_id,
-                self._sent,
-                reported,
-                self.recorder.progress.hard_limit,
-                f"the server cut the prompt and did not say so: it counted {reported} of {self._sent} tokens",
-            )
-        )
+        limit = self.recorder.progress.hard_limit
+        self.recorder.emit(ContextDegraded(self.recorder.delegation_id, self._sent, left, limit, reason))
 
     def _learn_window(self, window: int | None) -> None:
         known = self.knowledge.of(self.model.key)
-        if known.learn_window(window):
-            self.guard.window = known.smaller(self._budget().window)
+        known.learn_window(window)
+
+    def _summary_refused(self, error: Exception) -> None:
+        """Learn the window that a provider states when a summary is too long for it."""
+        meaning = classify(facts_from_exception(error), extra_patterns=self.patterns)
+        if meaning.kind in {Kind.INPUT, Kind.SUM}:
+            self._learn_window(meaning.limit_tokens)
+
+    def _summary_was_cut(self, estimate: int, reported: int) -> bool:
+        known = self.knowledge.of(self.model.key)
+        if not known.calibration.truncated(estimate, reported):
+            return False
+        self._learn_window(known.shown_window(reported))
+        return True
 
     def _is_transient(self, error: Exception) -> bool:
         return classify(facts_from_exception(error), extra_patterns=self.patterns).retriable
@@ -411,7 +437,9 @@ class Attempts:
                 shrunk = shrink_bytes(self.messages)
                 if shrunk == self.messages:
                     self._next_model(meaning.code, meaning.message)
-                self._reshape(shrunk)
+                else:
+                    self._tell_loss(sum(map(estimate_message, shrunk)) + self.overhead, FEWER_BYTES)
+                    self._reshape(shrunk)
             case RepairHistory():
                 self._reshape(repair(self.messages))
             case GiveUp():
@@ -466,7 +494,7 @@ class Attempts:
         self.guard = self._guard_for(candidate)
         self.recorder.price, self.recorder.model_key = candidate.price, candidate.key
         self._last_report = None
-        self._recovery.reset()
+        self._recovery = Recovery()
         self.recorder.emit(
             ModelSwitched(self.recorder.delegation_id, candidate.key, failed, code.value, message, hard_limit)
         )

@@ -14,9 +14,10 @@ from pydantic_ai.messages import ModelMessage
 
 from sidequest.core.context_modes import ContextMode
 from sidequest.core.errors import ErrorCode, Failure, SidequestError
-from sidequest.core.events import DelegationSettled, DelegationStarted, EventLog, Notice
+from sidequest.core.events import ContextDegraded, DelegationSettled, DelegationStarted, EventLog, Notice
 from sidequest.core.outcome import Outcome, Status, StopReason
 from sidequest.core.provider_errors import Pattern
+from sidequest.core.tokens import estimate_message
 from sidequest.runtime.chains import (
     Reads,
     files_of,
@@ -45,6 +46,10 @@ MAX_RUNNING = 10
 """Most delegations of one session that run at the same time, inclusive (specification 3.7)."""
 MAX_TOTAL = 100
 """Most delegations a session starts unless it is told otherwise, resumed ones counted again."""
+LISTED_TOKENS = 200_000
+"""How much of a chain of an earlier process is read to list it, in tokens; more only when it is resumed."""
+RESUME_LOST = "what the earlier run had done did not fit whole, or had been lost before"
+"""Why a resume is degraded from its beginning, for records."""
 STOP_GRACE_S = 5.0
 """How long a stopped delegation may take to end by itself."""
 
@@ -57,12 +62,14 @@ class ChainHistory:
     """The parent's conversation that a fork was given, empty for an independent one."""
     own: Sequence[ModelMessage]
     """The newest messages of its runs."""
+    whole: bool
+    """Whether `own` is all that its runs have said and done."""
     lines_read: int
     """Lines that all of its runs have read."""
 
 
-LoadHistory = Callable[[str], Awaitable[ChainHistory]]
-"""Reads a chain, given the id of one of its delegations, from where it is stored."""
+LoadHistory = Callable[[str, int], Awaitable[ChainHistory]]
+"""Reads a chain from where it is stored, given the id of one of its delegations and how many tokens."""
 
 
 @dataclass
@@ -193,6 +200,8 @@ class Delegations:
                 record.started_at_ms,
             )
         )
+        if earlier is not None and plan.history_lost:
+            self._tell_loss(record, plan, earlier)
         record.job = asyncio.create_task(self._supervise(record), name=f"delegation-{record.id}")
         record.job.add_done_callback(lambda job: self._ensure_settled(record))
         if plan.limits.seconds is not None:
@@ -201,6 +210,12 @@ class Delegations:
             run.run_time.measured_by(timer)
             record.job.add_done_callback(lambda job: timer.cancel())
         return record
+
+    def _tell_loss(self, record: DelegationRecord, plan: Plan, earlier: DelegationRecord) -> None:
+        """Tell that a resume goes on without all that was done: the store remembers it should it die."""
+        limit = plan.model.budget(plan.cap).hard_limit
+        before, after = (sum(map(estimate_message, part)) for part in (earlier.run.messages, plan.history))
+        self.log.emit(ContextDegraded(record.id, before, after, limit, RESUME_LOST))
 
     async def _supervise(self, record: DelegationRecord) -> None:
         run = record.run
@@ -347,8 +362,8 @@ class Delegations:
         """Forget what ended before the session was stored: no row knows it, so none can go on with it."""
         self.records.clear()
 
-    async def prepare(self, delegation_id: str) -> None:
-        """Load the messages of a delegation of an earlier process, before it is resumed.
+    async def list_past(self, delegation_id: str) -> None:
+        """Load the newest messages of a delegation of an earlier process, enough to list what it has read.
 
         One whose rows are damaged is not listed any more; resuming it is refused with the damage.
 
@@ -356,19 +371,38 @@ class Delegations:
             SidequestError: the store failed.
         """
         record = self.records.latest(delegation_id)
-        if record is None or not isinstance(record.run, PastRun) or record.run.loaded:
+        if record is not None and isinstance(record.run, PastRun) and not record.run.loaded:
+            await self._load(record.run, record.id, LISTED_TOKENS)
+
+    async def prepare(self, delegation_id: str) -> None:
+        """Load what a resume of a delegation of an earlier process may start from.
+
+        That is at least as much as the model has room for, which it is resumed on.
+
+        Raises:
+            SidequestError: the store failed.
+        """
+        await self.list_past(delegation_id)
+        record = self.records.latest(delegation_id)
+        if record is None or not isinstance(record.run, PastRun) or not record.run.cut:
             return
+        room = self._planner.room_of_resume(record)
+        if room > LISTED_TOKENS:
+            await self._load(record.run, record.id, room)
+
+    async def _load(self, run: PastRun, delegation_id: str, tokens: int) -> None:
         if self.load_history is not None:
             try:
-                history = await self.load_history(record.id)
+                history = await self.load_history(delegation_id, tokens)
             except SidequestError as error:
                 if error.code is not ErrorCode.STORE_DAMAGED:
                     raise
-                record.run.damage = error
+                run.damage = error
             else:
-                record.run.messages, record.run.given = [*history.given, *history.own], len(history.given)
-                record.run.progress.reads = Reads(files_of(history.own), history.lines_read)
-        record.run.loaded = True
+                run.messages, run.given = [*history.given, *history.own], len(history.given)
+                run.progress.reads = Reads(files_of(history.own), history.lines_read)
+                run.cut = not history.whole
+        run.loaded = True
 
     def _ensure_settled(self, record: DelegationRecord) -> Outcome | None:
         """Settle a delegation whose run could not say how it ended: it can never stay running.

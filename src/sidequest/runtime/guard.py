@@ -5,13 +5,22 @@ Used by parent and delegate alike, and alone by anybody who wants an agent that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.exceptions import ToolFailedError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, repair_messages
+from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    repair_messages,
+)
 from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
@@ -30,7 +39,7 @@ from sidequest.core.share_meter import ShareMeter
 from sidequest.core.shares import Shares
 from sidequest.core.summary import Summarise, SummaryFailed, SummaryReply, SummaryRequest
 from sidequest.core.tokens import Overhead, TokenMeter, estimate_message
-from sidequest.core.transcript import TranscriptError, Validator, amount_of_work, marked
+from sidequest.core.transcript import TranscriptError, Validator, marked, tool_calls
 from sidequest.runtime.costs import Price, catalog_price
 from sidequest.runtime.overhead import OverheadMeter
 from sidequest.runtime.reminders import WindowState
@@ -57,11 +66,12 @@ class ContextOverflow(SidequestError):
     """A request that nothing can make fit; it did not leave the process."""
 
     def __init__(self, overflow: Overflow, model: str) -> None:
-        cause = (
-            f"The instructions and tool schemas alone are {overflow.fixed} tokens"
-            if overflow.fixed >= overflow.hard_limit
-            else f"The request is {overflow.tokens} tokens, even after compaction and reduction"
-        )
+        if overflow.fixed >= overflow.hard_limit:
+            cause = f"The instructions and tool schemas alone are {overflow.fixed} tokens"
+        elif overflow.tokens < overflow.hard_limit:
+            cause = f"The provider refused a request of {overflow.tokens} tokens that cannot be made smaller"
+        else:
+            cause = f"The request is {overflow.tokens} tokens, even after compaction and reduction"
         super().__init__(
             ErrorCode.CONTEXT_TOO_LARGE,
             f"{cause}, and the model {model} leaves {overflow.hard_limit} for a request.",
@@ -121,6 +131,8 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
 
     window: int | None = None
     """Context window in tokens; None takes what the model reports, and 128,000 when it reports none."""
+    learned: Callable[[], int | None] = field(default=lambda: None)
+    """A window that the provider stated or showed, in tokens; it counts when it is the smaller one."""
     max_tokens: int | None = None
     """The model's own output limit in tokens; None means unknown."""
     cap: int | None = None
@@ -164,7 +176,9 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
 
     def budget_for(self, model: Any) -> ContextBudget:
         """Return the budget of `model` under this guard's overrides."""
-        return ContextBudget.for_model(model, window=self.window, max_tokens=self.max_tokens, cap=self.cap)
+        known = [size for size in (self.window or model.context_window, self.learned()) if size]
+        window = min(known) if known else None
+        return ContextBudget.for_model(model, window=window, max_tokens=self.max_tokens, cap=self.cap)
 
     async def before_model_request(
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
@@ -179,14 +193,19 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         self._result_limit = result_limit(budget.hard_limit, overhead.total)
         force, self.force_next = self.force_next, False
         summarise = self.summarise or model_summariser(
-            request_context.model, request_context.model_settings, self.is_transient, price=self.price
+            request_context.model,
+            request_context.model_settings,
+            self.is_transient,
+            price=self.price,
+            window=budget.window,
+            send_output_limit=self.send_output_limit,
         )
         if self.totals.failed_summaries >= MAX_FAILED_SUMMARIES:
             summarise = _given_up
         history, added = _split_added(request_context.messages, ctx.messages)
-        outcome = await compact(
+        ladder = partial(
+            compact,
             history,
-            budget=budget,
             summarise=summarise,
             overhead=overhead.total + sum(map(estimate_message, added)),
             retention="active_turn",
@@ -195,7 +214,15 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             factor=self.factor(),
             optional=self.window_state.take_request(),
             recall=self.window_state.recall,
+            tell_loss=self.window_state.remind,
         )
+        outcome = await ladder(budget=budget)
+        learned = self.budget_for(request_context.model)
+        if learned.hard_limit < budget.hard_limit:
+            # The summary request has taught a smaller window, which this request has to fit as well.
+            spent, budget = _summary_usage(outcome), learned
+            self._result_limit = result_limit(budget.hard_limit, overhead.total)
+            outcome = _with_usage(await ladder(budget=budget), spent)
         outcome = self._judged(outcome, history, budget, overhead.total)
         ctx.usage.incr(_request_usage(outcome))
         tokens = self._record(outcome)
@@ -212,8 +239,9 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             self.window_state.renewed()
         elif (text := self.window_state.reminder(tokens, budget)) is not None:
             reminder = ModelRequest(parts=[marked(text, "notice")])
-            if budget.fits(tokens + estimate_message(reminder)):
-                added, tokens = [*added, reminder], tokens + estimate_message(reminder)
+            with_it = tokens + math.ceil(estimate_message(reminder) * self.factor())
+            if budget.fits(with_it):
+                added, tokens = [*added, reminder], with_it
         messages = self._checked([*history, *added])
         heuristic = self._meter.heuristic(history, overhead.total) + sum(map(estimate_message, added))
         shares = self._shares.measure(messages, overhead)
@@ -244,7 +272,10 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Bound what a tool that failed has said, such as the output of a command that ran out of time."""
+        """Bound what a tool that failed has said, such as the output of a command that ran out of time.
+
+        So is what it says when it wants to be called again (`ModelRetry`).
+        """
         try:
             return await handler(args)
         except ToolFailedError as error:
@@ -254,6 +285,16 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
             name = f"{call.tool_name}-{call.tool_call_id}"
             bounded = bound_result(told.content, self._result_limit, name, self.spill)
             raise ToolFailedError(replace(told, content=bounded)) from error
+        except ToolRetryError as error:
+            retry = error.tool_retry
+            if self._result_limit is None or not isinstance(retry, ToolReturnPart):
+                raise
+            name = f"{call.tool_name}-{call.tool_call_id}"
+            said = retry.model_response_str(wrap_if_error=False)
+            bounded = bound_result(said, self._result_limit, name, self.spill)
+            if bounded == said:
+                raise
+            raise ToolRetryError(replace(retry, content=bounded)) from error
 
     def _tell(self, measured: Measured) -> None:
         if self.on_measured is not None:
@@ -271,7 +312,7 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
                 return Overflow(outcome.tokens_before, budget.hard_limit, fixed, outcome.usage)
         elif not isinstance(outcome, Unchanged):
             totals.blind_turns = totals.blind_rounds = totals.most_work = 0
-        elif (work := amount_of_work(history)) > 0:
+        elif (work := _amount_of_work(history)) > 0:
             totals.blind_turns = 0
             # A small call before each large one fits every time and gets nowhere.
             if work > totals.most_work:
@@ -318,8 +359,22 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         return {**(settings or {}), "max_tokens": min(wanted, room)}
 
 
+def _amount_of_work(messages: Sequence[ModelMessage]) -> int:
+    answers = [message for message in messages if isinstance(message, ModelResponse)]
+    return len(answers) + sum(len(tool_calls(message)) for message in answers)
+
+
 def _has_response(messages: Sequence[ModelMessage]) -> bool:
     return any(isinstance(message, ModelResponse) for message in messages)
+
+
+def _summary_usage(outcome: CompactionOutcome) -> Usage:
+    return Usage() if isinstance(outcome, Unchanged) else outcome.usage
+
+
+def _with_usage(outcome: CompactionOutcome, spent: Usage) -> CompactionOutcome:
+    """Add what an earlier summary request cost; a request that is left unchanged has no place for it."""
+    return outcome if isinstance(outcome, Unchanged) else replace(outcome, usage=outcome.usage.plus(spent))
 
 
 def _request_usage(outcome: CompactionOutcome) -> RequestUsage:

@@ -59,6 +59,8 @@ class PastRun:
     given: int = 0
     """How many of `messages`, from the first, are the parent's: what a fork was given."""
     loaded: bool = False
+    cut: bool = False
+    """Whether `messages` are the newest only: the run has said and done more before them."""
     damage: SidequestError | None = None
     """Why what it was given or had done cannot be read again; None when it can."""
     overhead: int = 0

@@ -17,7 +17,7 @@ from sidequest.core.outcome import Status
 from sidequest.core.permissions import Mode, effective_mode
 from sidequest.core.provider_errors import Pattern
 from sidequest.core.tokens import compact_json, estimate_message, estimate_text
-from sidequest.core.transcript import amount_of_work, brief_request, seed, snapshot
+from sidequest.core.transcript import Seed, brief_request, seed, snapshot
 from sidequest.runtime.chains import MAX_READ_LINES
 from sidequest.runtime.delegation import Plan, SharedPrefix
 from sidequest.runtime.journal import Journal
@@ -167,9 +167,10 @@ class Planner:
         )
         brief, history, lost = checked.brief, list[ModelMessage](), False
         if earlier is not None:
-            history = self._seed(earlier, task, instructions, choice, definition)
+            seeded = self._seed(earlier, task, instructions, choice, definition)
             already_lost = earlier.outcome is not None and earlier.outcome.degraded
-            lost = already_lost or amount_of_work(history) < amount_of_work(earlier.run.messages)
+            cut = isinstance(earlier.run, PastRun) and earlier.run.cut
+            history, lost = seeded.messages, already_lost or cut or seeded.lost
         elif mode is ContextMode.FORK:
             brief = FORK_WRAPPER.format(name=definition.name, role=definition.description, task=task)
             history = snapshot(parent, same_model=self.models.is_session_model(choice.model.key))
@@ -236,13 +237,22 @@ class Planner:
         instructions: str,
         choice: Choice,
         definition: SubagentDefinition,
-    ) -> list[ModelMessage]:
+    ) -> Seed:
         """Seed a resumed run so that it starts below the limit, the new instruction included (8.8)."""
         budget = choice.model.budget(definition.max_tokens)
         names = definition.granted_tools(self.toolbox.names)
         overhead = max(earlier.run.overhead, estimate_text(instructions) + self._tool_tokens(names))
         limit = budget.hard_limit - overhead - estimate_message(brief_request(task))
         return seed(earlier.original_task, earlier.run.messages, limit=max(1, limit))
+
+    def room_of_resume(self, earlier: DelegationRecord) -> int:
+        """Return how many tokens a request has room for that goes on with `earlier`, 0 when none can."""
+        try:
+            definition = self.catalog.require(earlier.agent)
+            choice = self.models.recorded(earlier.model, definition) or self.models.choose(definition, None)
+        except SidequestError:
+            return 0
+        return choice.model.budget(definition.max_tokens).hard_limit
 
     def _tool_tokens(self, names: Sequence[str]) -> int:
         """Return the tokens of the schemas a delegate with these tools is sent: a past run did not say."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from sidequest.core.tokens import compact_json
 from sidequest.core.transcript import marked
 from sidequest.runtime.chains import Reads, read_by
 from sidequest.runtime.costs import Price, catalog_price, usage_of
+from sidequest.runtime.endings import broken_off, cut_by_limit
 from sidequest.runtime.guard import ContextOverflow, Measured
 from sidequest.runtime.journal import LaneJournal
 from sidequest.runtime.limits import LimitWatch
@@ -207,7 +207,7 @@ class RunRecorder(AbstractCapability[Any]):
         self.in_flight = False
         text = "\n\n".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        cut = was_cut(response)
+        cut = cut_by_limit(response)
         self.progress.filtered = response.finish_reason == "content_filter"
         self.progress.broken_off = broken_off(response)
         if text or (cut and not calls):
@@ -338,38 +338,6 @@ class RunRecorder(AbstractCapability[Any]):
 
 REASON_CHARS = 240
 """Longest reason of a failed call in an event, in characters."""
-_CUT = re.compile(r"length|max.?(output.?)?tokens|token.?limit|truncat", re.IGNORECASE)
-_WELL = re.compile(
-    r"stop(ped|.?sequence|.?str)?|end(.?turn)?|eos(.?token)?|complete[d]?|done|finish(ed)?|success"
-    r"|(tool|function).?(calls?|use)|(un)?load",
-    re.IGNORECASE,
-)
-"""What servers say when an answer ended as it should; `load` and `unload` are ollama's."""
-
-
-def broken_off(response: ModelResponse) -> str:
-    """Return the provider's word for a trouble that ended an answer early, else nothing; a cut is none.
-
-    pydantic-ai maps the words it knows; what a server says beyond them is in the raw reason only, for example
-    `insufficient_system_resource`. A word that nobody knows is a trouble: an answer is not taken for whole
-    because we do not understand how it ended.
-    """
-    word = _raw_reason(response)
-    if response.finish_reason == "error":
-        return word or "error"
-    understood = response.finish_reason is not None or _WELL.fullmatch(word) or _CUT.search(word)
-    return "" if understood else word
-
-
-def was_cut(response: ModelResponse) -> bool:
-    """Say whether the output limit, or the window, ended an answer."""
-    unmapped = response.finish_reason is None and _CUT.search(_raw_reason(response)) is not None
-    return response.finish_reason == "length" or unmapped
-
-
-def _raw_reason(response: ModelResponse) -> str:
-    raw = (response.provider_details or {}).get("finish_reason")
-    return raw if isinstance(raw, str) else ""
 
 
 def _told_to_model(error: Exception) -> ToolReturnPart | None:

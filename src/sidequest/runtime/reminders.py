@@ -38,7 +38,7 @@ class WindowState:
     recall: bool = False
     """Whether summaries name the tool that reads what they replaced."""
     remind: bool = False
-    """Whether reminders are given; a delegate gets none."""
+    """Whether reminders are given, and the loss of history is told; a delegate's report tells it instead."""
     _given: set[bool] = field(default_factory=set)
 
     def take_request(self) -> bool:

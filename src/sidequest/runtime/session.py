@@ -323,7 +323,7 @@ class Session:
         self.delegations.journal = self._journal
         self.delegations.load_history = partial(chain_history, store, self.id)
         for record in self.delegations.records.resumable():
-            await self.delegations.prepare(record.id)
+            await self.delegations.list_past(record.id)
 
     async def _load(self, store: Store, lane: LaneJournal) -> list[DelegationRow]:
         """Take over what is stored; return the delegations of which no event says that they ended."""
@@ -674,7 +674,13 @@ class Session:
         outcome = await compact(
             self.messages,
             budget=model.budget(),
-            summarise=model_summariser(model.model, model.settings, lambda error: False, self._sleep),
+            summarise=model_summariser(
+                model.model,
+                model.settings,
+                lambda error: False,
+                self._sleep,
+                window=model.budget().window,
+            ),
             retention="completed_turn",
             force=True,
             focus=focus,

@@ -22,8 +22,6 @@ from sidequest.store.rows import CheckpointRow, DelegationRow, NewCheckpoint, Ne
 if TYPE_CHECKING:
     from sidequest.store.store import Store
 
-RESUME_TOKENS = 200_000
-"""How much of a stored chain is read for a resume, in tokens; the seed is cut from it."""
 COPIED_SUMMARY = (
     "This conversation was copied from one that had been compacted. What was said before is in the summary; "
     "its messages are not stored here."
@@ -165,18 +163,21 @@ def _without_summaries(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     return kept
 
 
-async def chain_history(store: Store, session_id: str, delegation_id: str) -> ChainHistory:
-    """Return what the chain that a delegation belongs to was given and has done.
+async def chain_history(store: Store, session_id: str, delegation_id: str, tokens: int) -> ChainHistory:
+    """Return what the chain that a delegation belongs to was given, and the newest it has done.
+
+    `tokens` is how much of what it has done is read; a seed for a resume is cut from it.
 
     Raises:
         SidequestError: `STORE_DAMAGED` when what a fork was given cannot be read; the store failed.
     """
     chain = await store.delegations.chain(session_id, delegation_id)
-    own = await store.transcript.newest(session_id, chain.ids, RESUME_TOKENS)
+    own = await store.transcript.newest(session_id, chain.ids, tokens)
     lines = await store.delegations.lines_read(session_id, chain.ids, READERS)
     first = chain.delegations[0]
     forked = parse_context_mode(first.context_mode) is ContextMode.FORK
-    return ChainHistory(await _given_to_fork(store, first) if forked else [], own, lines)
+    given = await _given_to_fork(store, first) if forked else []
+    return ChainHistory(given, own.messages, own.whole, lines)
 
 
 async def _given_to_fork(store: Store, fork: DelegationRow) -> list[ModelMessage]:

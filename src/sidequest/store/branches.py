@@ -70,7 +70,7 @@ def copy_branch(tx: Connection, source: str, target: str, through: int, at_ms: i
         mine,
         select().where(checkpoints.c.session_id == source, checkpoints.c.through_message_id.in_(anchors)),
     )
-    interrupt_running(tx, target, at_ms)
+    interrupt_running(tx, target, at_ms, events_of=source)
 
 
 def _copy(

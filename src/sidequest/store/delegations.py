@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, and_, func, insert, select, update
 
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.events import outcome_as_dict
-from sidequest.core.outcome import Outcome, Status
+from sidequest.core.events import ContextDegraded, outcome_as_dict
+from sidequest.core.outcome import Outcome, Status, StopReason
 from sidequest.store.database import AnyRow, Database
 from sidequest.store.delivery import mark_delivered, take_back, unknown_delegation
 from sidequest.store.masking import to_json
 from sidequest.store.rows import Chain, DelegationProgress, DelegationRow, NewDelegation, NewMessage
-from sidequest.store.tables import delegations, messages, sessions, tool_results
+from sidequest.store.tables import delegations, events, messages, sessions, tool_results
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
@@ -177,7 +177,8 @@ class DelegationRows:
     async def interrupt_running(self, session_id: str, at_ms: int) -> list[DelegationRow]:
         """Mark every running delegation as interrupted and return them; for opening after a kill.
 
-        Open calls of their rows are closed by placeholders, and the last text becomes the report.
+        Open calls of their rows are closed by placeholders, and the last text becomes the report. One that
+        lost history, as its events tell, has an outcome that says so.
 
         Raises:
             SidequestError: `SESSION_UNKNOWN`, or the store failed.
@@ -286,8 +287,13 @@ def require(tx: Connection, session_id: str, delegation_id: str) -> DelegationRo
     return _as_row(row)
 
 
-def interrupt_running(tx: Connection, session_id: str, at_ms: int) -> list[DelegationRow]:
-    """Interrupt inside a transaction; see `DelegationRows.interrupt_running`."""
+def interrupt_running(
+    tx: Connection, session_id: str, at_ms: int, *, events_of: str | None = None
+) -> list[DelegationRow]:
+    """Interrupt inside a transaction; see `DelegationRows.interrupt_running`.
+
+    `events_of` is the session that has the events of these delegations: a copy has none of its own.
+    """
     from sidequest.store.transcript import close_open
 
     running = select(delegations.c.id).where(
@@ -296,17 +302,53 @@ def interrupt_running(tx: Connection, session_id: str, at_ms: int) -> list[Deleg
     ids = tx.execute(running.order_by(delegations.c.number)).scalars().all()
     for delegation_id in ids:
         close_open(tx, session_id, delegation_id, at_ms)
+        row = require(tx, session_id, delegation_id)
+        lost = _degradations(tx, events_of or session_id, delegation_id)
         tx.execute(
             update(delegations)
             .where(_is(session_id, delegation_id))
             .values(
                 status=Status.INTERRUPTED.value,
+                outcome=_lossy_end(row, at_ms, lost) if lost else None,
                 report=_last_text(tx, session_id, delegation_id),
                 updated_at_ms=at_ms,
                 completed_at_ms=at_ms,
             )
         )
     return [require(tx, session_id, delegation_id) for delegation_id in ids]
+
+
+def _degradations(tx: Connection, session_id: str, delegation_id: str) -> int:
+    """Return how often a delegation lost history: an event is stored ahead of the answer that follows it."""
+    found = select(func.count()).where(
+        events.c.session_id == session_id,
+        events.c.delegation_id == delegation_id,
+        events.c.type == ContextDegraded.type,
+    )
+    return tx.execute(found).scalar_one()
+
+
+def _lossy_end(row: DelegationRow, at_ms: int, degradations: int) -> str:
+    """Return the outcome of a delegation that nobody was left to settle: it says that history is lost.
+
+    What it used is not known, and left out.
+    """
+    outcome = Outcome(
+        delegation_id=row.id,
+        agent=row.agent,
+        status=Status.INTERRUPTED,
+        stop_reason=StopReason.STOPPED,
+        report="",
+        model=row.model,
+        context_mode=row.context_mode,
+        elapsed_s=(at_ms - row.started_at_ms) / 1000,
+        turns=row.turns,
+        tool_calls=row.tool_calls,
+        degradations=degradations,
+    )
+    data = outcome_as_dict(outcome)
+    del data["report"], data["usage"]
+    return to_json(data)
 
 
 def _is(session_id: str, delegation_id: str) -> ColumnElement[bool]:

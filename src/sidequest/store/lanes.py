@@ -206,19 +206,21 @@ def valid_history(rows: Iterable[StoredMessage]) -> list[ModelMessage]:
 
 def newest_rows(
     tx: Connection, session_id: str, delegation_ids: Sequence[str | None], tokens: int
-) -> list[StoredMessage]:
+) -> tuple[list[StoredMessage], bool]:
     """Return the newest rows of several lanes, taken as one after the other, until they add up to `tokens`.
 
-    The row that reaches the number is included, and the rest of its round. Fewer tokens mean that this is
-    all there is.
+    The row that reaches the number is included, and the rest of its round. The second value says whether
+    these are all the rows there are.
     """
     taken: list[StoredMessage] = []
-    for delegation_id in reversed(delegation_ids):
+    unread = list(delegation_ids)
+    start = 1
+    while unread and tokens > 0:
+        delegation_id = unread.pop()
         start, tokens = _start_of(tx, session_id, delegation_id, tokens)
         taken = read_lane(tx, session_id, delegation_id, after=start - 1) + taken
-        if tokens <= 0:
-            break
-    return taken
+    whole = start <= 1 and not any(last_position(tx, session_id, lane) for lane in unread)
+    return taken, whole
 
 
 def _start_of(tx: Connection, session_id: str, delegation_id: str | None, tokens: int) -> tuple[int, int]:

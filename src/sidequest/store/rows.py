@@ -117,6 +117,16 @@ class StoredMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestPart:
+    """The newest messages of a chain."""
+
+    messages: list[ModelMessage]
+    """A valid history."""
+    whole: bool
+    """Whether nothing older is stored."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewDelegation:
     """A delegation that starts."""
 

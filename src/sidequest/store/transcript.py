@@ -22,7 +22,7 @@ from sidequest.store.lanes import (
     valid_history,
 )
 from sidequest.store.masking import Masker
-from sidequest.store.rows import NewMessage, StoredMessage
+from sidequest.store.rows import NewestPart, NewMessage, StoredMessage
 from sidequest.store.search import index_words
 from sidequest.store.tables import delegations, messages, search_words, tool_results
 
@@ -102,9 +102,7 @@ class Transcript:
         """
         return valid_history(await self.load(session_id, delegation_id, after=after))
 
-    async def newest(
-        self, session_id: str, delegation_ids: Sequence[str | None], tokens: int
-    ) -> list[ModelMessage]:
+    async def newest(self, session_id: str, delegation_ids: Sequence[str | None], tokens: int) -> NewestPart:
         """Return the newest part of a chain as a history, `tokens` long or all there is.
 
         `delegation_ids` are lanes in their order, for example `Chain.ids`. Only what is returned is read,
@@ -113,8 +111,8 @@ class Transcript:
         Raises:
             SidequestError: `STORE_DAMAGED` when a row cannot be read.
         """
-        rows = await self._db.read(lambda tx: newest_rows(tx, session_id, delegation_ids, tokens))
-        return valid_history(rows)
+        rows, whole = await self._db.read(lambda tx: newest_rows(tx, session_id, delegation_ids, tokens))
+        return NewestPart(valid_history(rows), whole)
 
     async def close_open(self, session_id: str, delegation_id: str | None = None, *, at_ms: int) -> int:
         """Store the placeholders for calls of the newest response that have no result; return how many.
