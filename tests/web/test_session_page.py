@@ -241,6 +241,19 @@ def test_a_question_shows_what_would_be_written_and_goes_everywhere_when_it_is_a
     assert (served.root / "new.txt").read_text() == WRITTEN
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_question_shows_a_long_command_to_its_end(page: Page, served: Served, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    begin(page, served, f"run: echo {'word ' * 60}{'x' * 200};\t{' ' * 900} rm -rf everything")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    line = question.locator(".code-line")
+    expect(line).to_contain_text("⟨902 blanks⟩rm -rf everything")
+    sizes = question.locator(".code").evaluate("box => [box.scrollWidth, box.clientWidth]")
+    assert sizes[0] <= sizes[1]
+    question.get_by_role("button", name="Deny").click()
+    finished(page)
+
+
 def test_a_question_is_denied_with_a_note_for_the_model(page: Page, served: Served) -> None:
     begin(page, served, "write it again")
     question = page.get_by_role("alertdialog", name="Permission question")

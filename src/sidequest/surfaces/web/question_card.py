@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from sidequest.core.permissions import EDIT_TOOLS
 from sidequest.runtime.permissions import Answer
-from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path, visible
+from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path
 from sidequest.surfaces.text import count, one_line, some
+from sidequest.surfaces.visible import shown_lines, visible
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class QuestionCard:
             return
         action = question.action
         who = _who(question)
-        target = f" {one_line(shown_path(action.path, root), 200)}" if action.path else ""
+        target = f" {one_line(shown_path(action.path, root))}" if action.path else ""
         self._head(who, f"{one_line(action.tool, 40)}{target}")
         Tag("p", one_line(question.reason, 300), "small")
         self._content(question, root)
@@ -87,7 +88,8 @@ class QuestionCard:
             for capability in asked.capabilities:
                 Tag("li", f"It can {one_line(capability.text, 300)}")
         with Tag("div", classes="code", tabindex=0, role="group", aria_label="Its task"):
-            for line in visible(asked.task).split("\n")[:MAX_LINES]:
+            lines: list[str] = list(shown_lines(visible(asked.task).split("\n")))
+            for line in self._desk.application.store.masked(lines)[:MAX_LINES]:
                 Tag("div", line or " ", "code-line")
         with Tag("div", classes="actions"):
             allow = Tag("button", "Allow for this session", "button primary", type="button")
