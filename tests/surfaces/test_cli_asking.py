@@ -125,7 +125,13 @@ def test_the_folder_that_would_be_allowed_is_named(tmp_path: Path):
     asyncio.run(work())
 
 
-def test_the_start_of_a_subagent_is_shown_with_its_task_and_what_it_can_do(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("key", "decided"),
+    [("y", Answer(True)), ("a", Answer(True, for_session=True)), ("n", Answer(False))],
+)
+def test_the_start_of_a_subagent_is_shown_with_its_task_and_what_it_can_do(
+    tmp_path: Path, key: str, decided: Answer
+):
     async def work() -> None:
         desk = Desk(tmp_path)
         capabilities = (
@@ -142,12 +148,10 @@ def test_the_start_of_a_subagent_is_shown_with_its_task_and_what_it_can_do(tmp_p
                 "\n? parent asks: start fixer on lab/test\n    Fix it.\\x1b[8m\n"
                 + "    more\n" * 5
                 + "    … 16 more lines …\n    it can edit files in this folder\n    it can run commands\n"
-                "  y allow it for this session   n deny\n"
+                "  y allow once   n deny   a allow for this session: fixer\n"
             )
-            desk.press("a")
-            assert not answer.done()
-            desk.press("y")
-            assert await answer == Answer(True)
+            desk.press(key)
+            assert await answer == decided
 
     asyncio.run(work())
 

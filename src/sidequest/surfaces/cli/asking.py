@@ -98,7 +98,7 @@ class Asking:
         if found is None or self.clock() - self._since < READING_TIME_S:
             return
         answer, said = found
-        if answer.for_session and not grants_of(question.action):
+        if answer.for_session and question.confirmation is None and not grants_of(question.action):
             return
         put(self.console, Text(f"  {said}", "green" if answer.allowed else "yellow"))
         self.questions.answer(question.id, answer)
@@ -121,7 +121,7 @@ def question_lines(question: Question, root: Path) -> Iterator[Text]:
         asked = question.confirmation
         yield Text(f"? {who} asks: start {one_line(asked.agent)} on {one_line(asked.model)}", "bold")
         yield from (Text(f"    {line}") for line in content_lines(question, root))
-        yield Text("  y allow it for this session   n deny")
+        yield Text(f"  y allow once   n deny   a allow for this session: {one_line(asked.agent)}")
         return
     yield (
         Text(f"? {who}", "bold")
