@@ -61,6 +61,12 @@ def held(lab: Lab) -> Iterator[dict[str, Gate]]:
     lab.gates = {}
 
 
+def send(page: Page, text: str) -> None:
+    field = page.get_by_label(re.compile("^Message to the agent"))
+    field.fill(text)
+    field.press("Enter")
+
+
 def cards(page: Page) -> Locator:
     return page.locator(".delegation")
 
@@ -254,6 +260,29 @@ def test_a_question_shows_a_long_command_to_its_end(page: Page, served: Served, 
     finished(page)
 
 
+def test_a_click_meant_for_one_question_does_not_allow_the_next(page: Page, served: Served) -> None:
+    begin(page, served, "run: touch first.txt || touch second.txt")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    first = question.locator(".code-line").inner_text()
+    # A hand that clicks wherever something can be allowed, as soon as it is there.
+    page.evaluate(
+        """() => {
+          const click = () => document.querySelectorAll("[data-allows]").forEach((one) => one.click());
+          const card = document.querySelector(".question");
+          new MutationObserver(click).observe(card, { childList: true, subtree: true });
+        }"""
+    )
+    question.get_by_role("button", name="Allow once").click()
+    expect(question.locator(".code-line")).not_to_have_text(first)
+    allow = question.get_by_role("button", name="Allow once")
+    expect(allow).to_be_enabled()
+    question.get_by_role("button", name="Deny").click()
+    finished(page)
+    assert "first.txt" in first
+    assert (served.root / "first.txt").exists()
+    assert not (served.root / "second.txt").exists()
+
+
 def test_a_question_is_denied_with_a_note_for_the_model(page: Page, served: Served) -> None:
     begin(page, served, "write it again")
     question = page.get_by_role("alertdialog", name="Permission question")
@@ -285,9 +314,17 @@ def test_a_subagent_that_could_run_commands_is_confirmed_first(page: Page, serve
     expect(question).to_contain_text("It can")
     expect(question).to_contain_text("Do job-risky.")
     expect(cards(page)).to_have_count(0)
-    question.get_by_role("button", name="Allow for this session").click()
+    expect(question).to_contain_text("For this session: starts of runner")
+    question.get_by_role("button", name="Allow once").click()
     expect(card(page, 1)).to_contain_text("completed")
     finished(page)
+    send(page, "risky again")
+    expect(question).to_contain_text("Do job-risky.")
+    question.get_by_role("button", name="Allow for this session").click()
+    expect(card(page, 2)).to_contain_text("completed")
+    finished(page)
+    send(page, "risky once more")
+    expect(card(page, 3)).to_contain_text("completed")
 
 
 def test_a_stop_ends_the_turn_and_says_so(page: Page, served: Served, held: dict[str, Gate]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 MAX_LINES = 400
 """Most lines of a command or a change that are shown."""
 
+READING_S = 0.5
+"""A question is not allowed sooner than this after it was shown: that click was meant for the one before.
+
+The page itself waits a little longer (`static/session.js`).
+"""
+
 
 class QuestionCard:
     """Shows the head of the queue; it goes when somebody answered it, here or elsewhere."""
@@ -27,6 +34,8 @@ class QuestionCard:
     def __init__(self, desk: SessionDesk) -> None:
         self._desk = desk
         self._shown: str | None = None
+        self._since_s = 0.0
+        """When the question that is shown came here, by the event loop's clock."""
         self._note_id = ""
         self.element = Tag(
             "section", classes="question", hidden=True, role="alertdialog", aria_label="Permission question"
@@ -43,7 +52,7 @@ class QuestionCard:
             self.element.clear()
             return
         if head.id != self._shown:
-            self._shown = head.id
+            self._shown, self._since_s = head.id, _now_s()
             self.element.clear()
             with self.element:
                 self._build(head, live.session.workspace.root)
@@ -63,11 +72,9 @@ class QuestionCard:
         self._content(question, root)
         granted = granted_for_session(action)
         with Tag("div", classes="actions"):
-            once = Tag("button", "Allow once", "button primary", type="button")
-            once.on("click", lambda: self._answer(question, Answer(True)))
+            self._allow(question)
             if granted:
-                always = Tag("button", "Allow for this session", "button", type="button", title=granted)
-                always.on("click", lambda: self._answer(question, Answer(True, for_session=True)))
+                self._allow(question, granted)
             self._deny(question)
         if granted:
             Tag("p", f"For this session: {granted}", "small")
@@ -92,9 +99,31 @@ class QuestionCard:
             for line in self._desk.application.store.masked(lines)[:MAX_LINES]:
                 Tag("div", line or " ", "code-line")
         with Tag("div", classes="actions"):
-            allow = Tag("button", "Allow for this session", "button primary", type="button")
-            allow.on("click", lambda: self._answer(question, Answer(True, for_session=True)))
+            self._allow(question)
+            granted = f"starts of {one_line(asked.agent, 40)}"
+            self._allow(question, granted)
             self._deny(question)
+        Tag("p", f"For this session: {granted}", "small")
+
+    def _allow(self, question: Question, granted: str = "") -> None:
+        """Offer to allow it once, or for the session, which then holds for what `granted` says."""
+        words, classes = ("Allow for this session", "button") if granted else ("Allow once", "button primary")
+        # session.js makes the button usable when the question was there long enough.
+        button = Tag(
+            "button",
+            words,
+            classes,
+            type="button",
+            title=granted or None,
+            disabled=True,
+            data_allows=question.id,
+        )
+        answer = Answer(True, for_session=bool(granted))
+        button.on(
+            "click",
+            lambda event: self._answer(str(event.args), answer),
+            js_handler="(event) => emit(event.currentTarget.dataset.allows)",
+        )
 
     def _deny(self, question: Question) -> None:
         note = Tag(
@@ -105,11 +134,12 @@ class QuestionCard:
             aria_label="Note for the model when it is denied",
             maxlength=500,
         )
-        deny = Tag("button", "Deny", "button danger", type="button")
+        deny = Tag("button", "Deny", "button danger", type="button", data_denies=question.id)
         deny.on(
             "click",
-            lambda event: self._answer(question, Answer(False, note=str(event.args or "").strip())),
-            js_handler=f'() => emit(document.getElementById("{note.html_id}").value)',
+            lambda event: self._denied(event.args),
+            js_handler="(event) => emit([event.currentTarget.dataset.denies, "
+            f'document.getElementById("{note.html_id}").value])',
         )
 
     def _content(self, question: Question, root: Path) -> None:
@@ -125,11 +155,23 @@ class QuestionCard:
             if len(lines) > MAX_LINES:
                 Tag("div", f"… {count(len(lines) - MAX_LINES)} more lines", "code-line place")
 
-    def _answer(self, question: Question, answer: Answer) -> None:
+    def _denied(self, given: object) -> None:
+        if isinstance(given, list) and len(given) == 2:
+            self._answer(str(given[0]), Answer(False, note=str(given[1] or "").strip()))
+
+    def _answer(self, question_id: str, answer: Answer) -> None:
+        """Give the answer to the question that was shown where it was clicked, and to no other one."""
+        shown = question_id == self._shown
+        if shown and answer.allowed and _now_s() - self._since_s < READING_S:
+            return
         live = self._desk.application.live.get(self._desk.session_id)
-        if live is None or not live.session.rights.questions.answer(question.id, answer):
+        if not shown or live is None or not live.session.rights.questions.answer(question_id, answer):
             self._desk.complain("This question was answered already.")
         self.show()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _who(question: Question) -> str:
