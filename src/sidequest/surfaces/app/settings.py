@@ -24,6 +24,7 @@ from sidequest.models.registry import ModelRegistry
 from sidequest.subagents.user_files import FILE_MODE, write_whole
 from sidequest.surfaces.app.agent_drafts import FieldProblem
 from sidequest.surfaces.app.agent_files import mark_of
+from sidequest.surfaces.app.numbers import how_to_write, number_of
 from sidequest.surfaces.app.settings_edit import with_values
 from sidequest.surfaces.app.settings_shapes import (
     DenyLists,
@@ -123,9 +124,10 @@ class SettingsFile:
         changes: dict[tuple[str, ...], Any] = {
             (name,): _plain(name, getattr(change, name)) for name in _VALUES if name in given
         }
-        if "deny" in given and change.deny is not None:
-            for name in ("tools", "paths", "commands"):
-                changes["deny", name] = list(getattr(change.deny, name)) or None
+        if "deny" in given:
+            deny = change.deny
+            for name in DenyLists.model_fields if deny is None else deny.model_fields_set:
+                changes["deny", name] = list(getattr(deny, name, ())) or None
         if change.default_model:
             self._refuse_unknown(change.default_model)
         self._write(changes, change.mark)
@@ -199,7 +201,12 @@ class SettingsFile:
                 ErrorCode.SETTINGS_INVALID, f"{self.path} is not UTF-8.", "Correct it in a text editor."
             ) from error
         text = with_values(before, changes)
-        self._check(before, text)
+        written = {
+            to_camel(path[-1]): how_to_write(path[-1])
+            for path, value in changes.items()
+            if path[-1] in _NUMBERS and isinstance(value, str)
+        }
+        self._check(before, text, written)
         if text == before:
             return
         has_key = any(path[-1] == "api_key" and value is not None for path, value in changes.items())
@@ -209,11 +216,12 @@ class SettingsFile:
         except OSError as error:
             raise self._failed("written", error) from error
 
-    def _check(self, before: str, text: str) -> None:
-        problems: dict[str, str] = {}
+    def _check(self, before: str, text: str, written: Mapping[str, str]) -> None:
+        """Refuse what would not be read; `written` says of fields how their number is to be written."""
+        problems = dict(written)
         for where, message in problems_of_values(tomllib.loads(text)):
             problems.setdefault(_field_of(where), message)
-        if problems and not problems_of_values(tomllib.loads(before)):
+        if written or (problems and not problems_of_values(tomllib.loads(before))):
             order = [to_camel(name) for name in (*_VALUES, "deny", *_ENTRY)]
             ranked = sorted(problems, key=lambda name: order.index(name) if name in order else -1)
             raise SettingsRefused([FieldProblem(field=name, message=problems[name]) for name in ranked])
@@ -247,17 +255,15 @@ def _plain(name: str, value: Any) -> Any:
         value = value.get_secret_value()
     if isinstance(value, str):
         value = value.strip() or None
-    return _number(value) if name in _NUMBERS and value is not None else value
+    return _number(name, value) if name in _NUMBERS and value is not None else value
 
 
-def _number(value: str | int | float) -> str | int | float:
+def _number(name: str, value: str | int | float) -> str | int | float:
     """Return a number as such, whole when it is; what is none stays a text, which is then refused."""
     if isinstance(value, str):
-        try:
-            value = float(value.replace(",", "")) if value.isascii() else value
-        except ValueError:
-            return value
-    if isinstance(value, str | int):
+        number = number_of(value, name)
+        return value if number is None else number
+    if isinstance(value, int):
         return value
     if not math.isfinite(value):
         return "no number"
