@@ -423,6 +423,28 @@ def test_the_context_is_shown_for_the_session_and_for_a_delegation(page: Page, s
     expect(panel.locator("tbody tr")).to_have_count(2)
 
 
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 700), (844, 390), (390, 800)])
+def test_the_open_context_covers_nothing_that_stops_or_denies(
+    page: Page, served: Served, held: dict[str, Gate], size: tuple[int, int]
+) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    begin(page, served, "delegate 1")
+    card(page, 1).get_by_role("button", name="helper").click()
+    card(page, 1).get_by_role("button", name="Context").click()
+    panel = page.get_by_role("complementary", name="Context")
+    expect(panel.locator("tbody tr")).to_have_count(2)
+    expect(panel).to_be_in_viewport()
+    card(page, 1).get_by_role("button", name="Stop").click(trial=True)
+    page.locator(".composer").get_by_role("button", name="Stop").click()
+    expect(page.locator(".trouble")).to_contain_text("Stopped")
+    send(page, "run: touch nothing")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    page.locator(".composer").get_by_role("button", name="Stop").click(trial=True)
+    question.get_by_role("button", name="Deny").click()
+    finished(page)
+    page.get_by_role("button", name="Send", exact=True).click(trial=True)
+
+
 def test_model_and_mode_can_be_changed_between_turns_only_and_every_window_shows_it(
     page: Page, window: BrowserContext, served: Served, held: dict[str, Gate]
 ) -> None:

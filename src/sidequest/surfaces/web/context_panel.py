@@ -30,7 +30,7 @@ ROWS = 100
 
 
 class ContextPanel:
-    """A panel beside the conversation; closed until somebody asks for it."""
+    """A panel beside the conversation, or behind it on a narrow page; closed until somebody asks for it."""
 
     def __init__(self, desk: SessionDesk) -> None:
         self._desk = desk
@@ -53,7 +53,11 @@ class ContextPanel:
         self.open = True
         self.element.attribute("hidden", value=False)
         await self.refresh()
-        ui.run_javascript(f'document.getElementById("{self.element.html_id}").focus()')
+        # On a narrow page it is a part of the page, behind a conversation that may be long.
+        ui.run_javascript(
+            f'setTimeout(() => {{ const panel = document.getElementById("{self.element.html_id}");'
+            ' panel?.focus({ preventScroll: true }); panel?.scrollIntoView({ block: "start" }); }, 50)'
+        )
 
     def close(self) -> None:
         """Close it."""

@@ -89,11 +89,11 @@ class _SessionPage:
             self._list: KeyedList[_Shown] = KeyedList(
                 conversation, key=lambda value: value.key, sameness=_sameness, make=self._piece
             )
+        self._panel = ContextPanel(self._desk)
         with Tag("div", classes="desk"):
             self._error = Tag("p", classes="complaint", role="alert", hidden=True)
             self._question = QuestionCard(self._desk)
             self._composer = Composer(self._desk)
-        self._panel = ContextPanel(self._desk)
         self._desk.complain = self._complain
         self._desk.inspect = self._panel.show
         self._draw()
