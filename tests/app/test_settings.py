@@ -176,6 +176,28 @@ def test_a_model_is_added_and_taken_out_again(settings: SettingsFile, home: Path
         settings.remove_model("home/big")
 
 
+def test_the_table_of_the_default_model_stays_until_another_one_is_chosen(settings: SettingsFile, home: Path):
+    file = write_settings(home, f'default_model = "work/qwen"\n{BY_HAND}')
+    before = file.read_text()
+    with pytest.raises(SidequestError, match="no session could begin") as error:
+        settings.remove_model("work/qwen")
+    assert error.value.code is ErrorCode.SETTINGS_INVALID
+    assert file.read_text() == before
+    settings.change(SettingsChange(default_model="offline/extractive"))
+    assert all(row.key != "work/qwen" for row in settings.remove_model("work/qwen").models)
+
+
+def test_a_password_in_an_address_is_refused_and_one_written_by_hand_is_not_shown(
+    settings: SettingsFile, home: Path
+):
+    write_settings(home, BY_HAND.replace("127.0.0.1:8000", "user:pass@127.0.0.1:8000"))
+    seen = settings.view()
+    assert [row.base_url for row in seen.models if row.key == "work/qwen"] == ["http://127.0.0.1:8000/v1"]
+    with pytest.raises(SettingsRefused, match="name and password out of the address"):
+        settings.change_model("a/b", ModelChange(base_url="http://u:p@host/v1"))
+    settings.change_model("a/b", ModelChange(base_url="http://host/v1/@team"))
+
+
 @pytest.mark.parametrize(
     ("key", "change", "field"),
     [
