@@ -11,6 +11,7 @@ from nicegui import background_tasks, ui
 
 from sidequest.core.errors import SidequestError
 from sidequest.core.permissions import Mode
+from sidequest.surfaces.app.deleting import delete_session
 from sidequest.surfaces.app.listing import Activity, Listed, list_sessions
 from sidequest.surfaces.app.live import forked
 from sidequest.surfaces.assemble import existing_folder
@@ -206,12 +207,7 @@ class _Page:
                     "click", lambda: dialog.submit(True)
                 )
         if await dialog:
-            await self._do(lambda: self._deleted(listed.row.id))
-
-    async def _deleted(self, session_id: str) -> None:
-        await self.application.live.release(session_id)
-        await self.application.store.leases.free_of_the_dead(session_id)
-        await self.application.store.sessions.delete(session_id, now_ms=now_ms())
+            await self._do(lambda: delete_session(self.application, listed.row.id))
 
     async def _do(self, action: Callable[[], Awaitable[object]]) -> None:
         await _told(action)
