@@ -67,6 +67,21 @@ async def test_a_follower_of_a_session_that_is_removed_comes_to_an_end(opened: O
         assert await asyncio.wait_for(reader, 60) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_follower_that_is_cancelled_as_news_comes_ends(opened: Opened, steps: int) -> None:
+    async with opened() as application:
+        live = await with_notices(application, 3)
+        reader = asyncio.create_task(read(application, live.id, 1_000))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        live.session.log.emit(Notice(None, "more"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        reader.cancel()
+        await asyncio.wait([reader], timeout=60)
+        assert reader.cancelled()
+
+
 async def test_a_follower_gets_what_was_and_what_comes(opened: Opened) -> None:
     async with opened() as application:
         live = await with_notices(application, 3)

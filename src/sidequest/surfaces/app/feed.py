@@ -75,8 +75,10 @@ async def follow(application: Application, session_id: str, number: int = 0) -> 
             for event in await events_after(application, session_id, number):
                 number = event["number"]
                 yield event
+            # Not `wait_for`: in Python 3.11 it forgets a cancellation that comes together with news.
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), None if live else POLL_S)
+                async with asyncio.timeout(None if live else POLL_S):
+                    await news.wait()
             if live is None and not await _is_stored(application, session_id):
                 return
         finally:
