@@ -86,6 +86,11 @@ def finished(page: Page) -> None:
     expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
 
 
+def finished_saying(page: Page, text: str) -> None:
+    expect(page.locator(".conversation .answer").last).to_contain_text(text)
+    expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
+
+
 def conversation(page: Page) -> str:
     """Return everything the conversation says, without clocks and what can be done with it."""
     text = page.locator(".conversation").inner_text().replace("Fork from here", "")
@@ -181,6 +186,50 @@ def test_a_lost_connection_catches_up_without_gaps_or_doubles(
     finished(fresh)
     assert answers(fresh) == ["I hand it on.", "They work.", "All done."]
     comes_to(page, conversation(fresh))
+
+
+def message(page: Page) -> Locator:
+    return page.get_by_label(re.compile("^Message to the agent"))
+
+
+def test_a_message_leaves_its_field_only_when_it_was_taken(
+    page: Page, window: BrowserContext, served: Served
+) -> None:
+    begin(page, served, "Begin.")
+    finished_saying(page, "You said: Begin.")
+    window.set_offline(True)
+    page.evaluate("window.socket.io.engine.close()")
+    send(page, "Sent while nobody heard it.")
+    message(page).press("Enter")
+    page.wait_for_timeout(500)
+    expect(message(page)).to_have_value("Sent while nobody heard it.")
+    window.set_offline(False)
+    finished_saying(page, "You said: Sent while nobody heard it.")
+    expect(message(page)).to_have_value("")
+    assert len(page.locator(".prompt").all()) == 2
+
+
+def test_a_message_that_is_too_long_is_refused_with_a_word_and_stays(page: Page, served: Served) -> None:
+    begin(page, served, "Begin.")
+    finished_saying(page, "You said: Begin.")
+    fill = "(field, chars) => { field.value = 'x'.repeat(chars); }"
+    message(page).evaluate(fill, 900_000)
+    message(page).press("Enter")
+    expect(page.locator(".complaint")).to_contain_text("too long to send: it has 900,000 characters")
+    assert message(page).evaluate("(field) => field.value.length") == 900_000
+
+
+def test_a_draft_is_there_after_a_reload_until_it_is_sent(page: Page, served: Served) -> None:
+    begin(page, served, "Begin.")
+    finished_saying(page, "You said: Begin.")
+    message(page).fill("Half a thought")
+    page.reload()
+    expect(message(page)).to_have_value("Half a thought")
+    message(page).press("Enter")
+    finished_saying(page, "You said: Half a thought")
+    page.reload()
+    finished_saying(page, "You said: Half a thought")
+    expect(message(page)).to_have_value("")
 
 
 def test_messages_that_never_arrived_do_not_undo_what_happened_since(
