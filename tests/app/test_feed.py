@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 
 import pytest
 
 from sidequest.core.events import Notice
+from sidequest.core.permissions import Mode
 from sidequest.surfaces.app.application import Application
 from sidequest.surfaces.app.deleting import delete_session
 from sidequest.surfaces.app.feed import events_after, follow
@@ -70,11 +72,21 @@ async def test_a_follower_of_a_session_that_is_removed_comes_to_an_end(opened: O
 @pytest.mark.parametrize("steps", range(5))
 async def test_a_follower_that_is_cancelled_as_news_comes_ends(opened: Opened, steps: int) -> None:
     async with opened() as application:
-        live = await with_notices(application, 3)
-        reader = asyncio.create_task(read(application, live.id, 1_000))
-        for _ in range(50):
-            await asyncio.sleep(0)
-        live.session.log.emit(Notice(None, "more"))
+        key = (await with_notices(application, 3)).id
+        await application.live.release(key)
+        waits = asyncio.Event()
+        subscribe = application.live.subscribe
+
+        def subscribed(changed: Callable[[], None]) -> Callable[[], None]:
+            waits.set()
+            return subscribe(changed)
+
+        application.live.subscribe = subscribed  # type: ignore[method-assign]
+        reader = asyncio.create_task(read(application, key, 1_000, after=3))
+        await waits.wait()
+        await events_after(application, key, 3)
+        await asyncio.sleep(0)
+        application.live.choose_mode(key, Mode.ASK)
         for _ in range(steps):
             await asyncio.sleep(0)
         reader.cancel()
