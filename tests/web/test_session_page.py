@@ -464,6 +464,7 @@ def test_the_context_is_shown_for_the_session_and_for_a_delegation(page: Page, s
         expect(panel.locator(".legend")).to_contain_text(part)
     expect(panel.locator("tbody tr")).to_have_count(3)
     expect(panel.locator("svg.plot")).to_have_attribute("aria-label", re.compile("over 3 requests"))
+    expect(panel).to_be_focused()
     page.keyboard.press("Escape")
     expect(panel).to_be_hidden()
     card(page, 1).get_by_role("button", name="helper").click()

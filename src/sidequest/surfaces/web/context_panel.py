@@ -52,12 +52,15 @@ class ContextPanel:
         self._lane, self._seen = lane, None
         self.open = True
         self.element.attribute("hidden", value=False)
+        self._run("panel.focus({ preventScroll: true })")
         await self.refresh()
         # On a narrow page it is a part of the page, behind a conversation that may be long.
-        ui.run_javascript(
-            f'setTimeout(() => {{ const panel = document.getElementById("{self.element.html_id}");'
-            ' panel?.focus({ preventScroll: true }); panel?.scrollIntoView({ block: "start" }); }, 50)'
-        )
+        self._run('panel.scrollIntoView({ block: "start" })')
+
+    def _run(self, script: str) -> None:
+        """Run a script on `panel` when the browser has drawn what was sent before."""
+        found = f'document.getElementById("{self.element.html_id}")'
+        ui.run_javascript(f"setTimeout(() => {{ const panel = {found}; if (panel) {script}; }}, 50)")
 
     def close(self) -> None:
         """Close it."""
