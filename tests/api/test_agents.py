@@ -73,10 +73,54 @@ async def test_a_name_nobody_has_is_not_found(api: httpx.AsyncClient):
     assert (missing.status_code, missing.json()["code"]) == (404, "SUBAGENT_UNKNOWN")
 
 
+async def test_a_file_of_another_scope_is_not_mistaken_for_ones_own(
+    api: httpx.AsyncClient, home: Path, tree: Path
+):
+    write_definition(
+        tree / ".claude/agents", "tide-reader", "---\nname: tide-reader\ndescription: d\n---\nGo.\n"
+    )
+    await api.post("/agents", json=NEW)
+    theirs = {"scope": "project"}
+    gone = await api.delete("/agents/tide-reader", params=theirs)
+    changed = await api.patch("/agents/tide-reader", params=theirs, json={"description": "x"})
+    assert [(answer.status_code, answer.json()["code"]) for answer in (gone, changed)] == [(422, "USAGE")] * 2
+    assert (await api.delete("/agents/tide-reader", params={"scope": "nobodys"})).status_code == 404
+    assert (home / ".agents/subagents/tide-reader.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/agents", {**NEW, "modell": "x"}),
+        ("PATCH", "/agents/tide-reader", {"maxToken": 3}),
+        ("POST", "/agents/preview", {"draft": {**NEW, "tool": "Bash"}}),
+        ("PUT", "/agents/tide-reader/enabled", {"enabled": True, "on": True}),
+        ("PUT", "/trust", {"trusted": True, "folder": "/"}),
+        ("PATCH", "/settings", {"maxTurn": 3}),
+        ("PATCH", "/settings", {"deny": {"tool": ["Bash"]}}),
+        ("PATCH", "/settings/models/a/b", {"headers": {}}),
+    ],
+)
+async def test_a_field_that_nobody_knows_is_refused(
+    api: httpx.AsyncClient, method: str, path: str, body: dict[str, Any]
+):
+    answer = await api.request(method, path, json=body)
+    assert answer.status_code == 422
+
+
 async def test_a_preview_shows_the_file_and_the_budget(api: httpx.AsyncClient):
     shown = (await api.post("/agents/preview", json={"draft": NEW})).json()
     assert shown["text"].startswith("---\nname: Tide Reader\n")
     assert shown["budget"]["hardLimit"] == shown["budget"]["window"] - shown["budget"]["headroom"]
+
+
+async def test_a_switch_is_shown_as_it_stands_also_where_something_else_keeps_a_file_off(
+    api: httpx.AsyncClient, tree: Path
+):
+    write_definition(tree / ".agents/subagents", "pilot", "---\nname: pilot\ndescription: d\n---\n\nGo.\n")
+    for on in (False, True):
+        answer = (await api.put("/agents/pilot/enabled", json={"enabled": on})).json()
+        assert (answer["state"], answer["enabled"]) == ("untrusted", on)
 
 
 async def test_the_project_is_trusted_as_it_was_shown(api: httpx.AsyncClient, tree: Path):

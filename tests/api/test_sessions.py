@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
 
 import pytest
 
+from sidequest.store.rows import Holder
+from sidequest.surfaces.storing import now_ms
 from tests.api.conftest import QUESTION, ApiFactory
 
 pytestmark = pytest.mark.anyio
@@ -120,6 +124,19 @@ async def test_a_deleted_session_is_gone_and_its_work_is_stopped(api: ApiFactory
         await it.send("DELETE", f"/sessions/{key}", 204)
         assert (await it.get(f"/sessions/{key}", 404))["code"] == "SESSION_UNKNOWN"
         assert it.application.live.get(key) is None
+
+
+async def test_a_session_whose_process_was_killed_can_be_deleted(api: ApiFactory) -> None:
+    gone = await asyncio.create_subprocess_exec("true")
+    await gone.wait()
+    async with api() as it:
+        key = await it.begin()
+        await it.application.live.release(key)
+        killed = Holder("killed", socket.gethostname(), gone.pid)
+        await it.application.store.leases.acquire(key, killed, now_ms=now_ms(), ttl_ms=600_000)
+    async with api() as it:
+        await it.send("DELETE", f"/sessions/{key}", 204)
+        assert (await it.get(f"/sessions/{key}", 404))["code"] == "SESSION_UNKNOWN"
 
 
 async def test_a_stop_ends_the_turn(api: ApiFactory) -> None:

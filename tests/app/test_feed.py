@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 
 import pytest
 
 from sidequest.core.events import Notice
+from sidequest.core.permissions import Mode
 from sidequest.surfaces.app.application import Application
+from sidequest.surfaces.app.deleting import delete_session
 from sidequest.surfaces.app.feed import events_after, follow
 from sidequest.surfaces.app.live import Live
 from sidequest.surfaces.app.reading import events_of, read_session
@@ -55,6 +58,40 @@ async def test_more_events_than_one_page_of_the_store_come_all(opened: Opened) -
         key = (await with_notices(application, 2_345)).id
     async with opened() as application:
         assert await numbers(application, key) == [*range(1, 2_346)]
+
+
+async def test_a_follower_of_a_session_that_is_removed_comes_to_an_end(opened: Opened) -> None:
+    async with opened() as application:
+        live = await with_notices(application, 3)
+        reader = asyncio.create_task(read(application, live.id, 1_000))
+        await asyncio.sleep(0)
+        await delete_session(application, live.id)
+        assert await asyncio.wait_for(reader, 60) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_follower_that_is_cancelled_as_news_comes_ends(opened: Opened, steps: int) -> None:
+    async with opened() as application:
+        key = (await with_notices(application, 3)).id
+        await application.live.release(key)
+        waits = asyncio.Event()
+        subscribe = application.live.subscribe
+
+        def subscribed(changed: Callable[[], None]) -> Callable[[], None]:
+            waits.set()
+            return subscribe(changed)
+
+        application.live.subscribe = subscribed  # type: ignore[method-assign]
+        reader = asyncio.create_task(read(application, key, 1_000, after=3))
+        await waits.wait()
+        await events_after(application, key, 3)
+        await asyncio.sleep(0)
+        application.live.choose_mode(key, Mode.ASK)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        reader.cancel()
+        await asyncio.wait([reader], timeout=60)
+        assert reader.cancelled()
 
 
 async def test_a_follower_gets_what_was_and_what_comes(opened: Opened) -> None:

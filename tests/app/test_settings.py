@@ -88,15 +88,31 @@ def test_deny_rules_that_stay_keep_their_comments(settings: SettingsFile, home: 
     assert seen.deny == DenyLists(paths=("*.pem", "/etc/*"), commands=("git push",))
 
 
+def test_a_change_of_some_deny_rules_leaves_the_others(settings: SettingsFile, home: Path):
+    file = write_settings(home, BY_HAND)
+    settings.change(SettingsChange.model_validate({"deny": {"commands": ["git push"]}}))
+    assert '"*.pem", # keys' in file.read_text()
+    settings.change(SettingsChange.model_validate({"deny": {"paths": []}}))
+    seen = settings.view().values
+    assert seen is not None
+    assert seen.deny == DenyLists(commands=("git push",))
+    settings.change(SettingsChange.model_validate({"deny": None}))
+    assert (settings.view().values or seen).deny == DenyLists()
+
+
 @pytest.mark.parametrize(
     ("change", "field", "said"),
     [
         ({"default_model": "nobody/knows"}, "defaultModel", "No model is configured"),
         ({"max_turns": 0}, "maxTurns", "greater than or equal to 1"),
-        ({"max_turns": "many"}, "maxTurns", "valid integer"),
+        ({"max_turns": "many"}, "maxTurns", "digits alone, for example 4000"),
+        ({"max_turns": "4.000"}, "maxTurns", "digits alone, for example 4000"),
+        ({"max_total": "1,000"}, "maxTotal", "digits alone, for example 4000"),
+        ({"max_cost_usd": "0,50"}, "maxCostUsd", "a point before decimals, for example 0.50"),
+        ({"max_seconds": "1_000"}, "maxSeconds", "a point before decimals, for example 0.50"),
         ({"max_running": 11}, "maxRunning", "less than or equal to 10"),
         ({"max_cost_usd": -1}, "maxCostUsd", "greater than 0"),
-        ({"max_seconds": float("inf")}, "maxSeconds", "valid number"),
+        ({"max_seconds": float("inf")}, "maxSeconds", "a point before decimals"),
         ({"permission_mode": "all"}, "permissionMode", "'ask'"),
         ({"sandbox": "maybe"}, "sandbox", "'off'"),
         ({"deny": DenyLists(commands=(" ",))}, "deny", "empty"),
@@ -128,7 +144,7 @@ def test_a_key_is_set_and_removed_and_never_shown(settings: SettingsFile, home: 
 
 def test_what_is_left_out_of_a_model_stays(settings: SettingsFile, home: Path):
     file = write_settings(home, BY_HAND)
-    settings.change_model("work/qwen", ModelChange(context_window="65,536", max_tokens=4096))
+    settings.change_model("work/qwen", ModelChange(context_window="65536", max_tokens=4096))
     assert file.read_text() == BY_HAND.replace("32768\n", "65536\nmax_tokens = 4096\n")
 
 
@@ -160,6 +176,28 @@ def test_a_model_is_added_and_taken_out_again(settings: SettingsFile, home: Path
         settings.remove_model("home/big")
 
 
+def test_the_table_of_the_default_model_stays_until_another_one_is_chosen(settings: SettingsFile, home: Path):
+    file = write_settings(home, f'default_model = "work/qwen"\n{BY_HAND}')
+    before = file.read_text()
+    with pytest.raises(SidequestError, match="no session could begin") as error:
+        settings.remove_model("work/qwen")
+    assert error.value.code is ErrorCode.SETTINGS_INVALID
+    assert file.read_text() == before
+    settings.change(SettingsChange(default_model="offline/extractive"))
+    assert all(row.key != "work/qwen" for row in settings.remove_model("work/qwen").models)
+
+
+def test_a_password_in_an_address_is_refused_and_one_written_by_hand_is_not_shown(
+    settings: SettingsFile, home: Path
+):
+    write_settings(home, BY_HAND.replace("127.0.0.1:8000", "user:pass@127.0.0.1:8000"))
+    seen = settings.view()
+    assert [row.base_url for row in seen.models if row.key == "work/qwen"] == ["http://127.0.0.1:8000/v1"]
+    with pytest.raises(SettingsRefused, match="name and password out of the address"):
+        settings.change_model("a/b", ModelChange(base_url="http://u:p@host/v1"))
+    settings.change_model("a/b", ModelChange(base_url="http://host/v1/@team"))
+
+
 @pytest.mark.parametrize(
     ("key", "change", "field"),
     [
@@ -168,6 +206,8 @@ def test_a_model_is_added_and_taken_out_again(settings: SettingsFile, home: Path
         ("a/b", {"context_window": 0}, "contextWindow"),
         ("a/b", {"api_key_env": "sk-123"}, "apiKeyEnv"),
         ("a/b", {"input_price": "dear"}, "inputPrice"),
+        ("a/b", {"output_price": "0,50"}, "outputPrice"),
+        ("a/b", {"context_window": "65,536"}, "contextWindow"),
     ],
 )
 def test_a_model_that_cannot_be_is_refused_by_field(

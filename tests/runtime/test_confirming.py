@@ -1,4 +1,4 @@
-"""A subagent with risky capabilities is confirmed once per session and definition, before it starts."""
+"""A subagent with risky capabilities is confirmed before it starts: once, or for the session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sidequest.subagents.definition import ModelPin, SubagentDefinition
 from tests.support.scripted_model import ScriptedModel, calling
 from tests.support.sessions import helper, session, told
 
-YES, NO = Answer(True), Answer(False, note="not now")
+ONCE, YES, NO = Answer(True), Answer(True, for_session=True), Answer(False, note="not now")
 FIXER = helper("fixer", tools=("Read", "Edit", "Bash"))
 
 
@@ -86,7 +86,16 @@ def test_the_question_names_subagent_capabilities_and_model(tmp_path: Path) -> N
     assert case.started == ["fixer"]
 
 
-def test_a_definition_is_confirmed_once_however_often_it_is_started(tmp_path: Path) -> None:
+def test_allowed_once_starts_one_delegation_and_the_next_one_asks_again(tmp_path: Path) -> None:
+    case = Case([[task(), task()], [task()]], [ONCE, ONCE, NO])
+    said = case.run(tmp_path)
+    assert (len(case.asked), case.started) == (3, ["fixer"] * 2)
+    assert "was not started" in said[-1]
+
+
+def test_a_definition_allowed_for_the_session_is_asked_about_once_however_often_it_is_started(
+    tmp_path: Path,
+) -> None:
     case = Case([[task(), task()], [task()]])
     case.run(tmp_path)
     assert (len(case.asked), case.started) == (1, ["fixer"] * 3)

@@ -23,7 +23,10 @@ EVIL = (
 
 @dataclass
 class Lab:
-    """The script: `delegate N` starts N delegations, `write` writes a file, `evil` gives that report."""
+    """The script: `delegate N` starts N delegations, `write` writes a file, `evil` gives that report.
+
+    `run: A && B || C` runs A && B and, at the same time, C.
+    """
 
     gates: dict[str, Gate] = field(default_factory=dict)
     """What the delegation with that number waits at before it reports; none lets it pass."""
@@ -49,6 +52,9 @@ class Lab:
         if found := re.search(r"delegate (\d)", prompt):
             numbers = range(1, int(found[1]) + 1)
             return Reply("I hand it on.", [self._task(f"job-{number}") for number in numbers])
+        if prompt.startswith("run: "):
+            commands = prompt.removeprefix("run: ").split(" || ")
+            return Reply("I run it.", [("Bash", {"command": command}) for command in commands])
         if "risky" in prompt:
             task = {"agent": "runner", "task": "Do job-risky.", "description": "Run it"}
             return Reply("I ask.", [("Task", task)])

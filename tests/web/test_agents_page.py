@@ -95,6 +95,35 @@ def test_a_subagent_is_written_with_each_mistake_named_beside_its_field(
     assert (mine / "tide-reader.md").read_text() == shown
 
 
+def test_a_draft_is_there_after_a_reload_until_it_is_saved_or_left(page: Page, served: Served, mine: Path):
+    page.on("dialog", lambda dialog: dialog.accept())
+    go(page, served, "/agents/new")
+    page.get_by_role("button", name="explorer").click()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("explorer")
+    page.get_by_label("Name", exact=True).fill("Tide Reader")
+    page.get_by_text("Advanced", exact=True).click()
+    page.get_by_label("Model to add").select_option("offline/extractive")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_label("Thinking of offline/extractive").select_option("high")
+    body = page.get_by_label("Prompt").input_value()
+    page.reload()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("Tide Reader")
+    expect(page.get_by_label("Prompt")).to_have_value(body)
+    expect(page.get_by_label("Thinking of offline/extractive")).to_have_value("high")
+    preview = page.get_by_role("complementary", name="Preview").locator("pre")
+    expect(preview).to_contain_text("offline/extractive|high")
+    save(page)
+    expect(page.get_by_text("Saved in ~/.agents/subagents/tide-reader.md.")).to_be_visible()
+    for path, field in (("/agents/new", ""), ("/agents/edit?name=tide-reader", "Tide Reader")):
+        go(page, served, path)
+        expect(page.get_by_label("Name", exact=True)).to_have_value(field)
+        page.get_by_label("Name", exact=True).fill("Never saved")
+        page.get_by_role("link", name="Cancel").click()
+        expect(page.get_by_role("link", name="New subagent")).to_be_visible()
+        go(page, served, path)
+        expect(page.get_by_label("Name", exact=True)).to_have_value(field)
+
+
 def test_a_prompt_that_is_too_large_is_counted_and_refused(page: Page, served: Served, mine: Path):
     go(page, served, "/agents/new")
     page.get_by_label("Name", exact=True).fill("big")

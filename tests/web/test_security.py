@@ -87,6 +87,18 @@ def test_the_link_becomes_a_cookie_that_no_script_and_no_other_site_can_use(
     assert client.get("/").text == "served"
 
 
+@pytest.mark.parametrize(
+    "odd",
+    ["a=1", 'prefs={"a":1, "b":2}', "x=\xe9", "tok=a b", "na[me]=1", "flag", "n@me=v", 'q="open', "=", ""],
+)
+def test_cookies_of_other_programs_lock_nobody_out(browser: TestClient, access: Access, odd: str):
+    mine = f"{access.cookie_name}={browser.cookies[access.cookie_name]}"
+    browser.cookies.clear()
+    for cookies in (f"{odd}; {mine}", f"{mine}; {odd}", f"{odd};{mine};{odd}"):
+        assert browser.get("/", headers={"cookie": cookies.encode("latin-1")}).text == "served"  # type: ignore[dict-item]
+    assert browser.get("/", headers={"cookie": f"x{mine}"}).status_code == 401
+
+
 def test_a_link_works_once(client: TestClient, access: Access):
     link = access.new_link()
     client.get(link)

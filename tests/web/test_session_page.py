@@ -61,6 +61,12 @@ def held(lab: Lab) -> Iterator[dict[str, Gate]]:
     lab.gates = {}
 
 
+def send(page: Page, text: str) -> None:
+    field = page.get_by_label(re.compile("^Message to the agent"))
+    field.fill(text)
+    field.press("Enter")
+
+
 def cards(page: Page) -> Locator:
     return page.locator(".delegation")
 
@@ -78,6 +84,11 @@ def answers(page: Page) -> list[str]:
 def finished(page: Page) -> None:
     expect(page.locator(".conversation .answer").last).to_contain_text("All done.")
     expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+
+
+def finished_saying(page: Page, text: str) -> None:
+    expect(page.locator(".conversation .answer").last).to_contain_text(text)
+    expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
 
 
 def conversation(page: Page) -> str:
@@ -177,6 +188,50 @@ def test_a_lost_connection_catches_up_without_gaps_or_doubles(
     comes_to(page, conversation(fresh))
 
 
+def message(page: Page) -> Locator:
+    return page.get_by_label(re.compile("^Message to the agent"))
+
+
+def test_a_message_leaves_its_field_only_when_it_was_taken(
+    page: Page, window: BrowserContext, served: Served
+) -> None:
+    begin(page, served, "Begin.")
+    finished_saying(page, "You said: Begin.")
+    window.set_offline(True)
+    page.evaluate("window.socket.io.engine.close()")
+    send(page, "Sent while nobody heard it.")
+    message(page).press("Enter")
+    page.wait_for_timeout(500)
+    expect(message(page)).to_have_value("Sent while nobody heard it.")
+    window.set_offline(False)
+    finished_saying(page, "You said: Sent while nobody heard it.")
+    expect(message(page)).to_have_value("")
+    assert len(page.locator(".prompt").all()) == 2
+
+
+def test_a_message_that_is_too_long_is_refused_with_a_word_and_stays(page: Page, served: Served) -> None:
+    begin(page, served, "Begin.")
+    finished_saying(page, "You said: Begin.")
+    fill = "(field, chars) => { field.value = 'x'.repeat(chars); }"
+    message(page).evaluate(fill, 900_000)
+    message(page).press("Enter")
+    expect(page.locator(".complaint")).to_contain_text("too long to send: it has 900,000 characters")
+    assert message(page).evaluate("(field) => field.value.length") == 900_000
+
+
+def test_a_draft_is_there_after_a_reload_until_it_is_sent(page: Page, served: Served) -> None:
+    begin(page, served, "Begin.")
+    finished_saying(page, "You said: Begin.")
+    message(page).fill("Half a thought")
+    page.reload()
+    expect(message(page)).to_have_value("Half a thought")
+    message(page).press("Enter")
+    finished_saying(page, "You said: Half a thought")
+    page.reload()
+    finished_saying(page, "You said: Half a thought")
+    expect(message(page)).to_have_value("")
+
+
 def test_messages_that_never_arrived_do_not_undo_what_happened_since(
     page: Page, window: BrowserContext, served: Served, held: dict[str, Gate]
 ) -> None:
@@ -255,6 +310,42 @@ def test_a_change_is_allowed_only_when_all_of_it_has_been_shown(page: Page, serv
     assert (served.root / "long.txt").read_text() == LONG
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_question_shows_a_long_command_to_its_end(page: Page, served: Served, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    begin(page, served, f"run: echo {'word ' * 60}{'x' * 200};\t{' ' * 900} rm -rf everything")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    line = question.locator(".code-line")
+    expect(line).to_contain_text("⟨902 blanks⟩rm -rf everything")
+    sizes = question.locator(".code").evaluate("box => [box.scrollWidth, box.clientWidth]")
+    assert sizes[0] <= sizes[1]
+    question.get_by_role("button", name="Deny").click()
+    finished(page)
+
+
+def test_a_click_meant_for_one_question_does_not_allow_the_next(page: Page, served: Served) -> None:
+    begin(page, served, "run: touch first.txt || touch second.txt")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    first = question.locator(".code-line").inner_text()
+    # A hand that clicks wherever something can be allowed, as soon as it is there.
+    page.evaluate(
+        """() => {
+          const click = () => document.querySelectorAll("[data-allows]").forEach((one) => one.click());
+          const card = document.querySelector(".question");
+          new MutationObserver(click).observe(card, { childList: true, subtree: true });
+        }"""
+    )
+    question.get_by_role("button", name="Allow once").click()
+    expect(question.locator(".code-line")).not_to_have_text(first)
+    allow = question.get_by_role("button", name="Allow once")
+    expect(allow).to_be_enabled()
+    question.get_by_role("button", name="Deny").click()
+    finished(page)
+    assert "first.txt" in first
+    assert (served.root / "first.txt").exists()
+    assert not (served.root / "second.txt").exists()
+
+
 def test_a_question_is_denied_with_a_note_for_the_model(page: Page, served: Served) -> None:
     begin(page, served, "write it again")
     question = page.get_by_role("alertdialog", name="Permission question")
@@ -286,9 +377,17 @@ def test_a_subagent_that_could_run_commands_is_confirmed_first(page: Page, serve
     expect(question).to_contain_text("It can")
     expect(question).to_contain_text("Do job-risky.")
     expect(cards(page)).to_have_count(0)
-    question.get_by_role("button", name="Allow for this session").click()
+    expect(question).to_contain_text("For this session: starts of runner")
+    question.get_by_role("button", name="Allow once").click()
     expect(card(page, 1)).to_contain_text("completed")
     finished(page)
+    send(page, "risky again")
+    expect(question).to_contain_text("Do job-risky.")
+    question.get_by_role("button", name="Allow for this session").click()
+    expect(card(page, 2)).to_contain_text("completed")
+    finished(page)
+    send(page, "risky once more")
+    expect(card(page, 3)).to_contain_text("completed")
 
 
 def test_a_stop_ends_the_turn_and_says_so(page: Page, served: Served, held: dict[str, Gate]) -> None:
@@ -382,12 +481,35 @@ def test_the_context_is_shown_for_the_session_and_for_a_delegation(page: Page, s
         expect(panel.locator(".legend")).to_contain_text(part)
     expect(panel.locator("tbody tr")).to_have_count(3)
     expect(panel.locator("svg.plot")).to_have_attribute("aria-label", re.compile("over 3 requests"))
+    expect(panel).to_be_focused()
     page.keyboard.press("Escape")
     expect(panel).to_be_hidden()
     card(page, 1).get_by_role("button", name="helper").click()
     card(page, 1).get_by_role("button", name="Context").click()
     expect(panel).to_contain_text("Context of #1 helper")
     expect(panel.locator("tbody tr")).to_have_count(2)
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 700), (844, 390), (390, 800)])
+def test_the_open_context_covers_nothing_that_stops_or_denies(
+    page: Page, served: Served, held: dict[str, Gate], size: tuple[int, int]
+) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    begin(page, served, "delegate 1")
+    card(page, 1).get_by_role("button", name="helper").click()
+    card(page, 1).get_by_role("button", name="Context").click()
+    panel = page.get_by_role("complementary", name="Context")
+    expect(panel.locator("tbody tr")).to_have_count(2)
+    expect(panel).to_be_in_viewport()
+    card(page, 1).get_by_role("button", name="Stop").click(trial=True)
+    page.locator(".composer").get_by_role("button", name="Stop").click()
+    expect(page.locator(".trouble")).to_contain_text("Stopped")
+    send(page, "run: touch nothing")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    page.locator(".composer").get_by_role("button", name="Stop").click(trial=True)
+    question.get_by_role("button", name="Deny").click()
+    finished(page)
+    page.get_by_role("button", name="Send", exact=True).click(trial=True)
 
 
 def test_model_and_mode_can_be_changed_between_turns_only_and_every_window_shows_it(

@@ -43,6 +43,34 @@ def test_an_empty_prompt_begins_nothing(page: Page, served: Served) -> None:
     assert page.url.rstrip("/") == served.url
 
 
+def test_a_prompt_that_is_sent_twice_begins_one_session(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    before = page.get_by_role("listitem").count()
+    prompt = page.get_by_placeholder("What should be done?")
+    prompt.fill("Where is the harbour?")
+    prompt.evaluate(
+        """(field) => {
+          const enter = () => new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true });
+          for (let times = 0; times < 3; times++) field.dispatchEvent(enter());
+          field.form.requestSubmit();
+        }"""
+    )
+    page.wait_for_url(SESSION)
+    expect(page.locator(".answer").last).to_be_visible()
+    page.goto(served.url)
+    expect(page.get_by_role("listitem").filter(has_text="Where is the harbour?")).to_have_count(1)
+    assert page.get_by_role("listitem").count() == before + 1
+    expect(prompt).to_have_value("")
+
+
+def test_a_prompt_is_there_after_a_reload(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    prompt = page.get_by_placeholder("What should be done?")
+    prompt.fill("Not yet sent")
+    page.reload()
+    expect(prompt).to_have_value("Not yet sent")
+
+
 def test_a_folder_that_is_not_there_is_told_and_the_prompt_stays(page: Page, served: Served) -> None:
     page.goto(served.url)
     prompt = page.get_by_placeholder("What should be done?")

@@ -1,4 +1,4 @@
-"""What a person confirms before a subagent starts, once per session and definition (record context-modes).
+"""What a person confirms before a subagent starts, for once or for the session (record context-modes).
 
 Risky are edits, commands, and a model dearer than the session's. Reading is not, and `fork` is not.
 """

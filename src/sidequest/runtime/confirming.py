@@ -1,4 +1,4 @@
-"""Asks a person before a subagent with risky capabilities starts, once per session and definition."""
+"""Asks a person before a subagent with risky capabilities starts: for this once, or for the session."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Confirmations:
     async def confirm(self, registry: Delegations, checked: Checked, *, consented: bool = False) -> None:
         """Ask about what `checked` could do and nobody has confirmed yet; `consented` takes it as confirmed.
 
-        Delegations of one definition that wait at the same time share the answer. A refusal is not
+        An answer for the session holds for this definition from then on; one for once starts this delegation
+        and no other. Delegations of one definition that wait at the same time share a refusal. It is not
         remembered beyond that: the person may change their mind.
 
         Raises:
@@ -74,7 +75,8 @@ class Confirmations:
                 known.refusals += 1
                 known.newest = answer
                 raise _not_started(checked.definition, missing, answer)
-            known.confirmed |= {capability.key for capability in missing}
+            if answer.for_session:
+                known.confirmed |= {capability.key for capability in missing}
 
 
 def capabilities_of(registry: Delegations, checked: Checked) -> tuple[Capability, ...]:

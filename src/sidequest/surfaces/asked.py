@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidequest.core.permissions import EDIT_TOOLS, Action, granted_folder, grants_of
 from sidequest.surfaces.text import one_line
+from sidequest.surfaces.visible import shown_lines, visible, visible_command
 
 if TYPE_CHECKING:
     from sidequest.core.confirmation import Confirmation
@@ -40,36 +41,34 @@ def shown_path(path: str, root: Path) -> str:
     return visible(str(Path(path).relative_to(base)) if Path(path).is_relative_to(base) else path)
 
 
-def visible(text: str) -> str:
-    """Return `text` with everything that could hide a part of it written out; line breaks and tabs stay."""
-    return "".join(
-        sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1]
-        for sign in text.replace("\r\n", "\n")
-    )
-
-
 def content_lines(question: Question, root: Path) -> Iterator[str]:
     """Give the command, the change, or the other arguments of what is asked for."""
     action, given = question.action, question.arguments
     if question.confirmation is not None:
         yield from confirmation_lines(question.confirmation)
     elif action.command is not None:
-        yield from (f"{sign} {line}" for sign, line in _prompted(visible(action.command).split("\n")))
+        command = shown_lines(visible_command(action.command).split("\n"))
+        yield from (f"{sign} {line}" for sign, line in _prompted(command))
     elif action.tool in EDIT_TOOLS:
         yield from change_lines(action, given, root)
     else:
         rest = {key: value for key, value in given.items() if key != "path"}
         if rest:
-            yield one_line(json.dumps(rest, ensure_ascii=False, default=str))
+            yield from shown_lines([visible(json.dumps(rest, ensure_ascii=False, default=str))])
 
 
 def confirmation_lines(asked: Confirmation) -> Iterator[str]:
     """Give the task of a subagent that is to be started, and what it could do."""
-    yield from visible(asked.task).split("\n")
+    yield from task_lines(asked)
     yield from (f"it can {one_line(capability.text)}" for capability in asked.capabilities)
 
 
-def _prompted(lines: list[str]) -> Iterator[tuple[str, str]]:
+def task_lines(asked: Confirmation) -> Iterator[str]:
+    """Give the task of a subagent that is to be started, all of it."""
+    yield from shown_lines(visible(asked.task).split("\n"))
+
+
+def _prompted(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     yield from ((">" if number else "$", line) for number, line in enumerate(lines))
 
 
@@ -90,7 +89,7 @@ def change_lines(action: Action, given: dict[str, Any], root: Path) -> Iterator[
     lines = difflib.unified_diff(
         visible(old).split("\n"), visible(new).split("\n"), name, name, n=2, lineterm=""
     )
-    found = list(lines)
+    found = list(shown_lines(list(lines), ("", "+", "-")))
     yield from found or ["no visible change"]
 
 

@@ -87,14 +87,14 @@ def agents_router(application: Application) -> APIRouter:
         return agents.read(name, scope=scope, path=path)
 
     @router.patch("/agents/{name}")
-    def update_agent(name: str, update: Update, path: Path = None) -> AgentFile:
+    def update_agent(name: str, update: Update, scope: Scope = None, path: Path = None) -> AgentFile:
         """Change a definition of the user's own: only the lines that have to be."""
-        return agents.update(name, update, mark=update.mark, path=path)
+        return agents.update(name, update, mark=update.mark, scope=scope, path=path)
 
     @router.delete("/agents/{name}", status_code=204)
-    def remove_agent(name: str, mark: Mark = None, path: Path = None) -> None:
+    def remove_agent(name: str, mark: Mark = None, scope: Scope = None, path: Path = None) -> None:
         """Delete a file of the user's own."""
-        agents.remove(name, mark=mark, path=path)
+        agents.remove(name, mark=mark, scope=scope, path=path)
 
     @router.put("/agents/{name}/enabled")
     def switch_agent(name: str, switch: Switch, scope: Scope = None, path: Path = None) -> AgentFile:

@@ -22,11 +22,11 @@ from sidequest.surfaces.api.shapes import (
     SessionList,
     Transcript,
 )
+from sidequest.surfaces.app.deleting import delete_session
 from sidequest.surfaces.app.listing import Activity, Listed, list_sessions, listed_session
 from sidequest.surfaces.app.live import forked
 from sidequest.surfaces.app.transcript_pages import DEFAULT_ROWS, transcript_page
 from sidequest.surfaces.stored_rows import session_dict
-from sidequest.surfaces.storing import now_ms
 from sidequest.surfaces.text import one_line
 from sidequest.surfaces.transcripts import entry_dict
 
@@ -93,8 +93,7 @@ def sessions_router(application: Application) -> APIRouter:
     async def delete(session_id: str) -> None:
         """Stop what the session does here, and remove it with all that belongs to it."""
         await listed_session(application, session_id)
-        await application.live.release(session_id)
-        await application.store.sessions.delete(session_id, now_ms=now_ms())
+        await delete_session(application, session_id)
 
     @router.post("/sessions/{session_id}/fork", status_code=201)
     async def fork(session_id: str, point: ForkPoint) -> Session:

@@ -15,16 +15,10 @@ MAX_NUMBER = 2**53 - 1
 MAX_TEXT_CHARS = 1_000_000
 
 
-class Request(Given):
-    """A body that is sent to us; what we do not know is an error."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 
-class NewSession(Request):
+class NewSession(Given):
     """A session to begin."""
 
     root: str | None = Field(None, max_length=4096, description="Folder to work in; null: the server's.")
@@ -33,31 +27,31 @@ class NewSession(Request):
     title: str = Field("", max_length=1000, description="Empty: the first prompt names it.")
 
 
-class NewTitle(Request):
+class NewTitle(Given):
     """Another title for a session."""
 
     title: str = Field(min_length=1, max_length=1000)
 
 
-class ForkPoint(Request):
+class ForkPoint(Given):
     """Where a copy of a session ends."""
 
     through: str | None = Field(None, description="Id of the newest message to copy; null: all of them.")
 
 
-class Focus(Request):
+class Focus(Given):
     """What a compaction should be careful about."""
 
     focus: str | None = Field(None, max_length=MAX_TEXT_CHARS)
 
 
-class Prompt(Request):
+class Prompt(Given):
     """A message to the session's own agent."""
 
     text: Text
 
 
-class Instruction(Request):
+class Instruction(Given):
     """What a resumed delegation should do next."""
 
     instruction: Text
@@ -228,7 +222,7 @@ class QuestionList(Shape):
     questions: list[Question]
 
 
-class Decision(Request):
+class Decision(Given):
     """What a person decided."""
 
     decision: Literal["allow", "allow_session", "deny"]

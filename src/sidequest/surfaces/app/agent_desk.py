@@ -26,8 +26,6 @@ OWN_PROJECT_FOLDER = ".agents"
 
 
 class Desk:
-    """The catalog of one call, read anew, with the planner and the places of the user's files."""
-
     """What one call works with: the catalog as it is now, the planner, and where the user's files lie."""
 
     def __init__(self, application: Application) -> None:
@@ -36,6 +34,7 @@ class Desk:
         self.planner = ModelPlanner.of(self._parts.registry)
         self._place = Shortener(self._parts.root, Path.home())
         self.switches = SwitchFile.of(application.env)
+        self._off = self.switches.disabled()
         self.folder = Path.home() / USER_FOLDER
 
     def short(self, path: Path) -> str:
@@ -49,7 +48,9 @@ class Desk:
     def agent(self, entry: Entry) -> Agent:
         """Return an entry as a list shows it."""
         plan = self.planner.plan(entry.definition) if entry.definition else None
-        return Agent.of(entry, plan, self.catalog, self._place)
+        # The state says less: what is not trusted or is shadowed may be switched off besides.
+        enabled = entry.state is not EntryState.DISABLED and entry.key not in self._off
+        return Agent.of(entry, plan, self.catalog, self._place, enabled=enabled)
 
     def file(self, entry: Entry) -> AgentFile:
         """Return an entry with its prompt, its text and its mark."""

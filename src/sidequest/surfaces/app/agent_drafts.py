@@ -29,6 +29,7 @@ from sidequest.subagents.tool_names import (
     plain_word,
 )
 from sidequest.subagents.values import MOST_TURNS, parse_pin
+from sidequest.surfaces.app.numbers import how_to_write, number_of
 from sidequest.surfaces.app.shapes import Given, Shape
 from sidequest.surfaces.text import count
 
@@ -136,14 +137,15 @@ def _problems(
     yield from _model_problems(draft)
     yield from _word_problems(draft)
     for field, most in (("max_tokens", MAX_OUTPUT_CAP_TOKENS), ("max_turns", MOST_TURNS)):
-        number = _number(getattr(draft, field))
+        number = _number(draft, field)
         if number is not None and not (number == int(number) and 0 <= number <= most):
             empty = "follow the model" if field == "max_tokens" else "have no limit"
-            yield field, f"Give a whole number from 1 to {count(most)}, or leave it empty to {empty}."
+            said = f"Give a whole number from 1 to {count(most)}, or leave it empty to {empty}."
+            yield field, f"{said}{_how(draft, field)}"
     for field in ("max_seconds", "max_cost_usd"):
-        number = _number(getattr(draft, field))
+        number = _number(draft, field)
         if number is not None and not 0 <= number < 1e9:
-            yield field, "Give a number above 0, or leave it empty for no limit."
+            yield field, f"Give a number above 0, or leave it empty for no limit.{_how(draft, field)}"
     if not draft.body.strip():
         yield "body", "Write the prompt: it is all the instructions that the subagent gets."
 
@@ -214,10 +216,10 @@ def definition_of(draft: Draft, before: SubagentDefinition | None, path: str) ->
         "context": parse_context_mode(draft.context or ""),
         "allowed_contexts": tuple(dict.fromkeys(map(ContextMode, draft.allowed_contexts))),
         "permission": Permission(draft.permission),
-        "max_tokens": _whole(draft.max_tokens),
-        "max_turns": _whole(draft.max_turns),
-        "max_seconds": _number(draft.max_seconds) or None,
-        "max_cost_usd": _number(draft.max_cost_usd) or None,
+        "max_tokens": _whole(draft, "max_tokens"),
+        "max_turns": _whole(draft, "max_turns"),
+        "max_seconds": _number(draft, "max_seconds") or None,
+        "max_cost_usd": _number(draft, "max_cost_usd") or None,
         "scope": Scope.USER,
         "path": path,
     }
@@ -240,7 +242,7 @@ def shown_while_incomplete(draft: Draft) -> Draft:
 
 def cap_of(draft: Draft) -> int | None:
     """Return the output cap of a draft in tokens, or None while it has none that can be used."""
-    number = _number(draft.max_tokens)
+    number = _number(draft, "max_tokens")
     usable = number is not None and number == int(number) and 1 <= number <= MAX_OUTPUT_CAP_TOKENS
     return int(number) if usable and number is not None else None
 
@@ -252,23 +254,28 @@ def _pins(texts: Sequence[str]) -> tuple[ModelPin, ...]:
     return tuple(first[key] for key in dict.fromkeys(pin.key for pin in pins))
 
 
-def _number(value: Number) -> float | None:
-    """Return the number, None for none, and -1 for what is no number."""
+def _number(draft: Draft, field: str) -> float | None:
+    """Return the number of a field, None for none, and -1 for what is no number."""
+    value: Number = getattr(draft, field)
     if isinstance(value, str):
-        value = value.strip().replace(",", "")
-        if not value:
+        if not value.strip():
             return None
-        try:
-            value = float(value) if value.isascii() else -1
-        except ValueError:
+        value = number_of(value, field)
+        if value is None:
             return -1
     if value is None:
         return None
     return float(value) if abs(value) < 1e15 and math.isfinite(value) else -1
 
 
-def _whole(value: Number) -> int | None:
-    number = _number(value)
+def _how(draft: Draft, field: str) -> str:
+    """Return how to write a number, when what was written in the field is none."""
+    value = getattr(draft, field)
+    return f" {how_to_write(field)}" if isinstance(value, str) and number_of(value, field) is None else ""
+
+
+def _whole(draft: Draft, field: str) -> int | None:
+    number = _number(draft, field)
     return int(number) or None if number is not None else None
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sidequest.core.budget import ContextBudget
 from sidequest.models.bindings import ModelBinding
-from sidequest.subagents.catalog import Catalog, Entry, EntryState
+from sidequest.subagents.catalog import Catalog, Entry
 from sidequest.subagents.definition import Scope
 from sidequest.subagents.diagnostics import Diagnostic
 from sidequest.surfaces.app.agent_drafts import FieldProblem
@@ -103,8 +103,10 @@ class Agent(Shape):
     diagnostics: tuple[Remark, ...] = ()
 
     @classmethod
-    def of(cls, entry: Entry, plan: PlannedModel | None, catalog: Catalog, place: Shortener) -> Agent:
-        """Return an entry of a catalog as it is shown."""
+    def of(
+        cls, entry: Entry, plan: PlannedModel | None, catalog: Catalog, place: Shortener, *, enabled: bool
+    ) -> Agent:
+        """Return an entry of a catalog as it is shown; `enabled` says whether the user's switch is on."""
         known: dict[str, Any] = {
             "name": entry.name,
             "shown_name": entry.name,
@@ -115,7 +117,7 @@ class Agent(Shape):
             "reason": why(entry, place),
             "by": entry.by,
             "shadows": tuple(shadows(entry, catalog)),
-            "enabled": entry.state is not EntryState.DISABLED,
+            "enabled": enabled,
             "editable": entry.scope is Scope.USER,
             "diagnostics": tuple(Remark.of(found) for found in entry.diagnostics),
         }

@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.events import event_as_dict
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ async def events_after(application: Application, session_id: str, number: int = 
 
 
 async def follow(application: Application, session_id: str, number: int = 0) -> AsyncGenerator[EventDict]:
-    """Give every event after `number`, and then each new one as it comes; it ends only when it is closed.
+    """Give every event after `number`, and then each new one as it comes.
+
+    It ends when it is closed, and when the session is removed.
 
     Raises:
         SidequestError: the store failed.
@@ -72,9 +75,23 @@ async def follow(application: Application, session_id: str, number: int = 0) -> 
             for event in await events_after(application, session_id, number):
                 number = event["number"]
                 yield event
+            # Not `wait_for`: in Python 3.11 it forgets a cancellation that comes together with news.
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), None if live else POLL_S)
+                async with asyncio.timeout(None if live else POLL_S):
+                    await news.wait()
+            if live is None and not await _is_stored(application, session_id):
+                return
         finally:
             opened()
             if leave is not None:
                 leave()
+
+
+async def _is_stored(application: Application, session_id: str) -> bool:
+    try:
+        await application.store.sessions.get(session_id)
+    except SidequestError as error:
+        if error.code is ErrorCode.SESSION_UNKNOWN:
+            return False
+        raise
+    return True

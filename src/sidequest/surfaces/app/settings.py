@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 from pydantic.alias_generators import to_camel
@@ -24,6 +25,7 @@ from sidequest.models.registry import ModelRegistry
 from sidequest.subagents.user_files import FILE_MODE, write_whole
 from sidequest.surfaces.app.agent_drafts import FieldProblem
 from sidequest.surfaces.app.agent_files import mark_of
+from sidequest.surfaces.app.numbers import how_to_write, number_of
 from sidequest.surfaces.app.settings_edit import with_values
 from sidequest.surfaces.app.settings_shapes import (
     DenyLists,
@@ -123,9 +125,10 @@ class SettingsFile:
         changes: dict[tuple[str, ...], Any] = {
             (name,): _plain(name, getattr(change, name)) for name in _VALUES if name in given
         }
-        if "deny" in given and change.deny is not None:
-            for name in ("tools", "paths", "commands"):
-                changes["deny", name] = list(getattr(change.deny, name)) or None
+        if "deny" in given:
+            deny = change.deny
+            for name in DenyLists.model_fields if deny is None else deny.model_fields_set:
+                changes["deny", name] = list(getattr(deny, name, ())) or None
         if change.default_model:
             self._refuse_unknown(change.default_model)
         self._write(changes, change.mark)
@@ -149,6 +152,7 @@ class SettingsFile:
             SidequestError: as `change`.
         """
         changes: dict[tuple[str, ...], Any] = {("models", key): {}}
+        _refuse_secret(change.base_url)
         for name in _ENTRY:
             if name in change.model_fields_set:
                 changes["models", key, name] = _plain(name, getattr(change, name))
@@ -167,7 +171,7 @@ class SettingsFile:
                 f"The settings file has no table for {key!r}.",
                 "Name one of those that are in the file.",
             )
-        self._write({("models", key): None}, mark)
+        self._write({("models", key): None}, mark, without=key)
         return self.view()
 
     def _data(self) -> bytes:
@@ -183,8 +187,13 @@ class SettingsFile:
         names = ((field, f"{ENV_PREFIX}{field.upper()}") for field in Settings.model_fields)
         return {to_camel(field): known[variable] for field, variable in names if variable in known}
 
-    def _write(self, changes: Mapping[tuple[str, ...], Any], mark: str | None) -> None:
-        """Change the file; new text that is not read as settings is never put in its place."""
+    def _write(
+        self, changes: Mapping[tuple[str, ...], Any], mark: str | None, *, without: str | None = None
+    ) -> None:
+        """Change the file; new text that is not read as settings is never put in its place.
+
+        `without` is a model whose table goes: it may not be the default that a session begins with.
+        """
         original = self._data()
         if mark is not None and mark != mark_of(original):
             raise SidequestError(
@@ -199,7 +208,12 @@ class SettingsFile:
                 ErrorCode.SETTINGS_INVALID, f"{self.path} is not UTF-8.", "Correct it in a text editor."
             ) from error
         text = with_values(before, changes)
-        self._check(before, text)
+        written = {
+            to_camel(path[-1]): how_to_write(path[-1])
+            for path, value in changes.items()
+            if path[-1] in _NUMBERS and isinstance(value, str)
+        }
+        self._check(before, text, written, without)
         if text == before:
             return
         has_key = any(path[-1] == "api_key" and value is not None for path, value in changes.items())
@@ -209,11 +223,12 @@ class SettingsFile:
         except OSError as error:
             raise self._failed("written", error) from error
 
-    def _check(self, before: str, text: str) -> None:
-        problems: dict[str, str] = {}
+    def _check(self, before: str, text: str, written: Mapping[str, str], without: str | None) -> None:
+        """Refuse what would not be read; `written` says of fields how their number is to be written."""
+        problems = dict(written)
         for where, message in problems_of_values(tomllib.loads(text)):
             problems.setdefault(_field_of(where), message)
-        if problems and not problems_of_values(tomllib.loads(before)):
+        if written or (problems and not problems_of_values(tomllib.loads(before))):
             order = [to_camel(name) for name in (*_VALUES, "deny", *_ENTRY)]
             ranked = sorted(problems, key=lambda name: order.index(name) if name in order else -1)
             raise SettingsRefused([FieldProblem(field=name, message=problems[name]) for name in ranked])
@@ -225,6 +240,26 @@ class SettingsFile:
             except SidequestError as error:
                 cause = error.cause.replace(str(trial), str(self.path))
                 raise SidequestError(error.code, cause, error.remedy) from error
+            if without is not None:
+                self._refuse_lost_default(trial, without)
+
+    def _refuse_lost_default(self, trial: Path, model: str) -> None:
+        """Refuse a file in which the default model is one that no session could begin with any more."""
+        env = self.application.env
+        try:
+            before = registry_of(load_settings(env=env), env).default()
+        except SidequestError:
+            return  # no session could begin before either
+        if before.key != model or not before.ready:
+            return
+        try:
+            registry_of(load_settings(trial, env), env).default().require_ready()
+        except SidequestError as error:
+            raise SidequestError(
+                ErrorCode.SETTINGS_INVALID,
+                f"{model} is the default model, and without its table no session could begin.",
+                "Choose another default model first, then remove this one.",
+            ) from error
 
     def _failed(self, what: str, error: OSError) -> SidequestError:
         return SidequestError(
@@ -232,6 +267,28 @@ class SettingsFile:
             f"{self.path} cannot be {what}: {error.strerror}.",
             "Check the folder and its permissions.",
         )
+
+
+def _refuse_secret(base_url: str | None) -> None:
+    """Refuse an address with a name and a password in it: addresses are shown, and keys are not."""
+    if base_url and "@" in _authority(base_url):
+        message = "Leave name and password out of the address, and give a key as the key."
+        raise SettingsRefused([FieldProblem(field="baseUrl", message=message)])
+
+
+def _without_secret(base_url: str | None) -> str | None:
+    """Return an address as it is shown: without the name and password that a file by hand may give."""
+    authority = _authority(base_url or "")
+    return (
+        base_url.replace(authority, authority.rpartition("@")[2], 1) if base_url and authority else base_url
+    )
+
+
+def _authority(url: str) -> str:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 def _field_of(where: tuple[str, ...]) -> str:
@@ -247,17 +304,15 @@ def _plain(name: str, value: Any) -> Any:
         value = value.get_secret_value()
     if isinstance(value, str):
         value = value.strip() or None
-    return _number(value) if name in _NUMBERS and value is not None else value
+    return _number(name, value) if name in _NUMBERS and value is not None else value
 
 
-def _number(value: str | int | float) -> str | int | float:
+def _number(name: str, value: str | int | float) -> str | int | float:
     """Return a number as such, whole when it is; what is none stays a text, which is then refused."""
     if isinstance(value, str):
-        try:
-            value = float(value.replace(",", "")) if value.isascii() else value
-        except ValueError:
-            return value
-    if isinstance(value, str | int):
+        number = number_of(value, name)
+        return value if number is None else number
+    if isinstance(value, int):
         return value
     if not math.isfinite(value):
         return "no number"
@@ -292,7 +347,7 @@ def _row(binding: ModelBinding, entry: ModelEntry | None, env: Mapping[str, str]
         in_file=entry is not None,
         available_for_subagents=binding.available_for_subagents,
         provider=entry.provider if entry else None,
-        base_url=entry.base_url if entry else None,
+        base_url=_without_secret(entry.base_url) if entry else None,
         api_key_env=entry.api_key_env if entry else None,
         own_window=entry.context_window if entry else None,
         own_max_tokens=entry.max_tokens if entry else None,

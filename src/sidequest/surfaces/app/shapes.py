@@ -21,7 +21,9 @@ class Shape(BaseModel):
 
 
 class Given(Shape):
-    """A value that somebody sends us."""
+    """A value that somebody sends us; a field that we do not know is an error."""
+
+    model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod

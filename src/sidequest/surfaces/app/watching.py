@@ -86,6 +86,7 @@ class Watched:
                         numbered = event_from_dict(data)
                         if numbered is not None:
                             await self._take(numbered)
+                await self.load()  # it was removed, and this says so
 
     async def _take(self, numbered: Numbered) -> None:
         before = self.view

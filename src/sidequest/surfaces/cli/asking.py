@@ -122,7 +122,7 @@ class Asking:
         if found is None or (found[0].allowed and self._rest):
             return
         answer, said = found
-        if answer.for_session and not grants_of(question.action):
+        if answer.for_session and question.confirmation is None and not grants_of(question.action):
             return
         put(self.console, Text(f"  {said}", "green" if answer.allowed else "yellow"))
         self.questions.answer(question.id, answer)
@@ -165,7 +165,8 @@ def keys_line(question: Question, unseen: int = 0) -> Text:
     if unseen:
         return Text(f"  {SHOW_KEY} show the other {some(unseen, 'line')}, before it can be allowed   n deny")
     if question.confirmation is not None:
-        return Text("  y allow it for this session   n deny")
+        agent = one_line(question.confirmation.agent)
+        return Text(f"  y allow once   n deny   a allow for this session: {agent}")
     return Text("  y allow   n deny").append(_session_key(question.action))
 
 

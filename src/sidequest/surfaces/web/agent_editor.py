@@ -14,6 +14,7 @@ from sidequest.surfaces.app.agents import Agents, DraftRefused
 from sidequest.surfaces.text import one_line, printable, some
 from sidequest.surfaces.web.agent_fields import AgentFields, draft_of, model_choices
 from sidequest.surfaces.web.agent_preview import AgentPreview
+from sidequest.surfaces.web.fallbacks import pins_of
 from sidequest.surfaces.web.form import Form, Values, ask_before_leaving, focus, leave_for
 from sidequest.surfaces.web.frame import frame
 from sidequest.surfaces.web.tags import Tag
@@ -95,7 +96,13 @@ class _Editor:
             self.presets = {agent.name: agent for agent in await asyncio.to_thread(self.agents.presets)}
         self.models = await asyncio.to_thread(model_choices, self.agents.application)
         with Tag("div", classes="editor"):
-            self.form = Form(self._changed, self._submitted, label=title)
+            self.form = Form(
+                self._changed,
+                self._submitted,
+                label=title,
+                draft=self.file.mark if self.file else "new",
+                restored=self._restored,
+            )
             self.beside = Tag("aside", classes="beside", aria_label="Preview")
         self.dialogs = Tag("div")
         with self.beside:
@@ -180,6 +187,13 @@ class _Editor:
     def _drafted(self, values: Values) -> Draft:
         self.fields.fallbacks.take(values)
         return draft_of(values, self.first, self.fields.fallbacks.pins)
+
+    async def _restored(self, values: Values) -> None:
+        """Put back what was written before the page was loaded anew."""
+        self.draft = draft_of(values, self.first, pins_of(values))
+        self._fill()
+        ask_before_leaving()
+        await self._look()
 
     async def _changed(self, values: Values) -> None:
         self.draft = self._drafted(values)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from nicegui import ui
 
 from sidequest.core.errors import SidequestError
 from sidequest.core.permissions import Mode
 from sidequest.surfaces.web.tags import Tag
+from sidequest.surfaces.web.writing import Writing
 
 if TYPE_CHECKING:
     from sidequest.surfaces.web.session_desk import SessionDesk
@@ -23,14 +21,6 @@ MODE_WORDS = {
     Mode.ACCEPT_EDITS: "Accept edits",
     Mode.AUTO: "Allow everything",
 }
-_ON_KEY = """(event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  const field = event.target;
-  if (field.dataset.busy !== undefined || !field.value.trim()) return;
-  emit(field.value);
-  field.value = "";
-}"""
 
 
 class Composer:
@@ -52,7 +42,7 @@ class Composer:
                 aria_label="Message to the agent. Enter sends, Shift and Enter begins a new line.",
                 autocomplete="off",
             )
-            self._field.on("keydown", lambda event: self._send(str(event.args)), js_handler=_ON_KEY)
+            writing = Writing(self._field, "message", self._send, lambda text: desk.complain(text))
             with Tag("div", classes="composer-row"):
                 self._model = Tag("select", classes="choice model-choice", aria_label="Model")
                 self._mode = Tag("select", classes="choice", aria_label="Permission mode")
@@ -67,16 +57,7 @@ class Composer:
         self._mode.on("change", lambda event: self._choose_mode(str(event.args)), js_handler=chosen)
         self._compact.on("click", lambda: self._send(COMPACT))
         self._stop.on("click", self._stop_it)
-        self._submit.on(
-            "click",
-            lambda event: self._send(str(event.args)),
-            js_handler=f"""() => {{
-              const field = document.getElementById("{self._field.html_id}");
-              if (field.value.trim()) emit(field.value);
-              field.value = "";
-              field.focus();
-            }}""",
-        )
+        writing.sent_by(self._submit, "click")
         self.show()
 
     def show(self) -> None:
@@ -121,17 +102,12 @@ class Composer:
         if self._shown is not None and self._shown != (self._desk.watched.view.row.model, mode):
             await self.fill()
 
-    async def _send(self, text: str) -> None:
+    async def _send(self, text: str) -> bool:
         live, key = self._desk.application.live, self._desk.session_id
         word, _, focus = text.strip().partition(" ")
         if word == COMPACT:
-            done = await self._desk.attempt(live.compact(key, focus.strip() or None))
-        else:
-            done = await self._desk.attempt(live.prompt(key, text))
-        if not done and text != COMPACT:
-            # What was written must not be lost.
-            field = f'document.getElementById("{self._field.html_id}")'
-            ui.run_javascript(f"if (!{field}.value) {field}.value = {json.dumps(text)}")
+            return await self._desk.attempt(live.compact(key, focus.strip() or None))
+        return await self._desk.attempt(live.prompt(key, text))
 
     async def _stop_it(self) -> None:
         await self._desk.attempt(self._desk.application.live.stop(self._desk.session_id))

@@ -30,7 +30,7 @@ ROWS = 100
 
 
 class ContextPanel:
-    """A panel beside the conversation; closed until somebody asks for it."""
+    """A panel beside the conversation, or behind it on a narrow page; closed until somebody asks for it."""
 
     def __init__(self, desk: SessionDesk) -> None:
         self._desk = desk
@@ -52,8 +52,15 @@ class ContextPanel:
         self._lane, self._seen = lane, None
         self.open = True
         self.element.attribute("hidden", value=False)
+        self._run("panel.focus({ preventScroll: true })")
         await self.refresh()
-        ui.run_javascript(f'document.getElementById("{self.element.html_id}").focus()')
+        # On a narrow page it is a part of the page, behind a conversation that may be long.
+        self._run('panel.scrollIntoView({ block: "start" })')
+
+    def _run(self, script: str) -> None:
+        """Run a script on `panel` when the browser has drawn what was sent before."""
+        found = f'document.getElementById("{self.element.html_id}")'
+        ui.run_javascript(f"setTimeout(() => {{ const panel = {found}; if (panel) {script}; }}, 50)")
 
     def close(self) -> None:
         """Close it."""

@@ -65,6 +65,7 @@ class Fallbacks:
     def _row(self, place: int, key: str, level: str) -> None:
         name = one_line(key, 80)
         with Tag("li", classes="fallback"):
+            Tag("input", type="hidden", name_="fallbackModel", value=key)
             Tag("span", name, "mono fallback-name")
             select(level, _LEVELS, name_="fallbackThinking", aria_label=f"Thinking of {name}")
             last = len(self._rows) - 1
@@ -115,6 +116,12 @@ class Fallbacks:
         ask_before_leaving()
         focus(focused)
         await self.changed({**values, "fallbackThinking": [level for _, level in self._rows]})
+
+
+def pins_of(values: Values) -> tuple[str, ...]:
+    """Return the models in order that the fields of a form hold."""
+    keys, levels = values.get("fallbackModel", []), values.get("fallbackThinking", [])
+    return tuple(f"{key}|{level}" if level else key for key, level in zip(keys, levels, strict=False))
 
 
 def _parted(pin: str) -> tuple[str, str]:

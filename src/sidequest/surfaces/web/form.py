@@ -40,7 +40,7 @@ def leave_for(path: str) -> None:
     """Go to another page of ours without asking: what was changed is stored."""
     ui.run_javascript(
         "window.removeEventListener('beforeunload', window.asksToLeave); window.asksToLeave = null;"
-        f" window.location.assign({json.dumps(path)})"
+        f" window.forgetDrafts?.(); window.location.assign({json.dumps(path)})"
     )
 
 
@@ -64,12 +64,27 @@ def field_id(name: str) -> str:
 
 
 class Form:
-    """A form; use it as a context to build fields inside."""
+    """A form; use it as a context to build fields inside.
 
-    def __init__(self, changed: Handler, submitted: Handler, *, label: str) -> None:
+    With a `draft`, a name that changes with what the fields begin with, a page that is loaded anew gives
+    `restored` what they held before; no password is among it.
+    """
+
+    def __init__(
+        self,
+        changed: Handler,
+        submitted: Handler,
+        *,
+        label: str,
+        draft: str | None = None,
+        restored: Handler | None = None,
+    ) -> None:
         self.element = Tag("form", classes="form", novalidate=True, autocomplete="off", aria_label=label)
         self.element.on("input", _with_values(changed), js_handler=_LATER)
         self.element.on("submit", _with_values(submitted), js_handler=_NOW)
+        if draft is not None and restored is not None:
+            self.element.attribute("data_draft", draft)
+            self.element.on("restored", _with_values(restored), js_handler="(e) => emit(e.detail)")
         self._errors: dict[str, tuple[Tag, Tag]] = {}
 
     def __enter__(self) -> Form:

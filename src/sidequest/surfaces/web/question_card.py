@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sidequest.core.permissions import EDIT_TOOLS
 from sidequest.runtime.permissions import Answer
-from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path, visible
+from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path, task_lines
 from sidequest.surfaces.text import one_line, some
 from sidequest.surfaces.web.tags import Tag
 
@@ -22,6 +23,12 @@ MAX_LINES = 400
 MAX_CHARS = 40_000
 """Most characters of them."""
 
+READING_S = 0.5
+"""A question is not allowed sooner than this after it was shown: that click was meant for the one before.
+
+The page itself waits a little longer (`static/session.js`).
+"""
+
 
 class QuestionCard:
     """Shows the head of the queue; it goes when somebody answered it, here or elsewhere."""
@@ -30,7 +37,11 @@ class QuestionCard:
         self._desk = desk
         self._shown: str | None = None
         self._allowing: list[Tag] = []
-        """The buttons that allow what is shown; they work when all of it has been shown."""
+        """The buttons that allow what is shown."""
+        self._whole = True
+        """Whether all of it has been shown: before that nothing is allowed."""
+        self._since_s = 0.0
+        """When the question that is shown came here, by the event loop's clock."""
         self._note_id = ""
         self.element = Tag(
             "section", classes="question", hidden=True, role="alertdialog", aria_label="Permission question"
@@ -47,7 +58,7 @@ class QuestionCard:
             self.element.clear()
             return
         if head.id != self._shown:
-            self._shown = head.id
+            self._shown, self._since_s = head.id, _now_s()
             self.element.clear()
             with self.element:
                 self._build(head, live.session.workspace.root)
@@ -56,31 +67,21 @@ class QuestionCard:
         self._more.text = f"{some(more, 'more question')} waiting" if more else ""
 
     def _build(self, question: Question, root: Path) -> None:
+        self._allowing = []
         if question.confirmation is not None:
             self._confirm(question, question.confirmation)
             return
         action = question.action
         who = _who(question)
-        target = f" {one_line(shown_path(action.path, root), 200)}" if action.path else ""
+        target = f" {one_line(shown_path(action.path, root))}" if action.path else ""
         self._head(who, f"{one_line(action.tool, 40)}{target}")
         Tag("p", one_line(question.reason, 300), "small")
         whole = self._content(list(content_lines(question, root)), edit=action.tool in EDIT_TOOLS)
         granted = granted_for_session(action)
         with Tag("div", classes="actions"):
-            once = Tag("button", "Allow once", "button primary", type="button", disabled=not whole)
-            once.on("click", lambda: self._answer(question, Answer(True)))
-            self._allowing = [once]
+            self._allow(question, whole=whole)
             if granted:
-                always = Tag(
-                    "button",
-                    "Allow for this session",
-                    "button",
-                    type="button",
-                    title=granted,
-                    disabled=not whole,
-                )
-                always.on("click", lambda: self._answer(question, Answer(True, for_session=True)))
-                self._allowing.append(always)
+                self._allow(question, granted, whole=whole)
             self._deny(question)
         if granted:
             Tag("p", f"For this session: {granted}", "small")
@@ -100,14 +101,34 @@ class QuestionCard:
         with Tag("ul", classes="capabilities"):
             for capability in asked.capabilities:
                 Tag("li", f"It can {one_line(capability.text, 300)}")
-        whole = self._content(visible(asked.task).split("\n"), label="Its task")
+        whole = self._content(list(task_lines(asked)), label="Its task")
+        granted = f"starts of {one_line(asked.agent, 40)}"
         with Tag("div", classes="actions"):
-            allow = Tag(
-                "button", "Allow for this session", "button primary", type="button", disabled=not whole
-            )
-            allow.on("click", lambda: self._answer(question, Answer(True, for_session=True)))
-            self._allowing = [allow]
+            self._allow(question, whole=whole)
+            self._allow(question, granted, whole=whole)
             self._deny(question)
+        Tag("p", f"For this session: {granted}", "small")
+
+    def _allow(self, question: Question, granted: str = "", *, whole: bool) -> None:
+        """Offer to allow it once, or for the session, which then holds for what `granted` says."""
+        words, classes = ("Allow for this session", "button") if granted else ("Allow once", "button primary")
+        # session.js makes the button usable when the question was there long enough.
+        button = Tag(
+            "button",
+            words,
+            classes,
+            type="button",
+            title=granted or None,
+            disabled=True,
+            data_allows=question.id if whole else None,
+        )
+        self._allowing.append(button)
+        answer = Answer(True, for_session=bool(granted))
+        button.on(
+            "click",
+            lambda event: self._answer(str(event.args), answer),
+            js_handler="(event) => emit(event.currentTarget.dataset.allows)",
+        )
 
     def _deny(self, question: Question) -> None:
         note = Tag(
@@ -118,17 +139,19 @@ class QuestionCard:
             aria_label="Note for the model when it is denied",
             maxlength=500,
         )
-        deny = Tag("button", "Deny", "button danger", type="button")
+        deny = Tag("button", "Deny", "button danger", type="button", data_denies=question.id)
         deny.on(
             "click",
-            lambda event: self._answer(question, Answer(False, note=str(event.args or "").strip())),
-            js_handler=f'() => emit(document.getElementById("{note.html_id}").value)',
+            lambda event: self._denied(event.args),
+            js_handler="(event) => emit([event.currentTarget.dataset.denies, "
+            f'document.getElementById("{note.html_id}").value])',
         )
 
     def _content(self, content: list[str], *, edit: bool = False, label: str = "What it would do") -> bool:
         """Show `content`, as much as is read at once; return whether that is all of it."""
         # A diff of a file with a key in it does not take that key to the browser.
         lines: list[str] = self._desk.application.store.masked(content)
+        self._whole = True
         if not lines:
             return True
         first = _readable(lines)
@@ -137,7 +160,7 @@ class QuestionCard:
             _put(lines[:first], edit=edit)
         if first == len(lines):
             return True
-        rest = lines[first:]
+        rest, self._whole = lines[first:], False
         more = Tag("button", f"Show the other {some(len(rest), 'line')}", "button", type="button")
         hint = Tag("p", "It can be allowed when all of it has been shown.", "small")
 
@@ -146,17 +169,30 @@ class QuestionCard:
                 _put(rest, edit=edit)
             more.delete()
             hint.delete()
+            self._whole, self._since_s = True, _now_s()
             for button in self._allowing:
-                button.attribute("disabled", value=False)
+                button.attribute("data_allows", self._shown)
 
         more.on("click", show_all)
         return False
 
-    def _answer(self, question: Question, answer: Answer) -> None:
+    def _denied(self, given: object) -> None:
+        if isinstance(given, list) and len(given) == 2:
+            self._answer(str(given[0]), Answer(False, note=str(given[1] or "").strip()))
+
+    def _answer(self, question_id: str, answer: Answer) -> None:
+        """Give the answer to the question that was shown where it was clicked, and to no other one."""
+        shown = question_id == self._shown
+        if shown and answer.allowed and not (self._whole and _now_s() - self._since_s >= READING_S):
+            return
         live = self._desk.application.live.get(self._desk.session_id)
-        if live is None or not live.session.rights.questions.answer(question.id, answer):
+        if not shown or live is None or not live.session.rights.questions.answer(question_id, answer):
             self._desk.complain("This question was answered already.")
         self.show()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _who(question: Question) -> str:

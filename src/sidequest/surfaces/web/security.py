@@ -11,7 +11,6 @@ import html
 import secrets
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
@@ -146,13 +145,12 @@ def _host_of(origin: str) -> str:
 
 
 def _cookie(headers: Headers, name: str) -> str:
+    # Other programs at this address set cookies too, and a parser of all of them gives up at an odd one.
     for header in headers.getlist("cookie"):
-        try:
-            found = SimpleCookie(header).get(name)
-        except CookieError:
-            continue
-        if found is not None:
-            return found.value
+        for pair in header.split(";"):
+            key, _, value = pair.partition("=")
+            if key.strip() == name:
+                return value.strip()
     return ""
 
 

@@ -32,7 +32,7 @@ from sidequest.surfaces.web.session_desk import SessionDesk
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from sidequest.surfaces.app.application import Application
 
@@ -81,6 +81,8 @@ class _SessionPage:
         self._chosen = False
         """Whether model or mode may have been changed, here or in another window."""
         self._panel_at = 0.0
+        self._gone = False
+        """Whether the page is not there any more: nothing of it may be drawn."""
         self._header()
         self._earlier = Tag("button", "Show earlier messages", "link-button earlier", type="button")
         self._earlier.on("click", self._show_earlier)
@@ -89,11 +91,11 @@ class _SessionPage:
             self._list: KeyedList[_Shown] = KeyedList(
                 conversation, key=lambda value: value.key, sameness=_sameness, make=self._piece
             )
+        self._panel = ContextPanel(self._desk)
         with Tag("div", classes="desk"):
             self._error = Tag("p", classes="complaint", role="alert", hidden=True)
             self._question = QuestionCard(self._desk)
             self._composer = Composer(self._desk)
-        self._panel = ContextPanel(self._desk)
         self._desk.complain = self._complain
         self._desk.inspect = self._panel.show
         self._draw()
@@ -106,8 +108,16 @@ class _SessionPage:
             background_tasks.create(self._redraw(), name="a page is drawn"),
             background_tasks.create(self._composer.fill(), name="models of a session"),
         ]
-        client.on_delete(lambda: [task.cancel() for task in tasks])
+        client.on_delete(lambda: self._end(tasks))
         client.on_delete(lambda: self._leave())
+
+    def _is_gone(self) -> bool:
+        return self._gone
+
+    def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        self._gone = True
+        for task in tasks:
+            task.cancel()
 
     def _header(self) -> None:
         row = self._watched.view.row
@@ -227,10 +237,14 @@ class _SessionPage:
                 self._complain(str(error))
 
     async def _redraw(self) -> None:
-        while True:
+        while not self._is_gone():
             running = self._panel.open or any(group.running for group in self._groups.values())
+            # Not `wait_for`: in Python 3.11 it forgets a cancellation that comes together with news.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 1.0 if running else None)
+                async with asyncio.timeout(1.0 if running else None):
+                    await self._changed.wait()
+            if self._is_gone():
+                return
             changed = self._changed.is_set()
             self._changed.clear()
             with self._list.container:

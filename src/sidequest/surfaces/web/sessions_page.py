@@ -11,6 +11,7 @@ from nicegui import background_tasks, ui
 
 from sidequest.core.errors import SidequestError
 from sidequest.core.permissions import Mode
+from sidequest.surfaces.app.deleting import delete_session
 from sidequest.surfaces.app.listing import Activity, Listed, list_sessions
 from sidequest.surfaces.app.live import forked
 from sidequest.surfaces.assemble import existing_folder
@@ -20,6 +21,7 @@ from sidequest.surfaces.storing import now_ms
 from sidequest.surfaces.text import ago, one_line, short_id
 from sidequest.surfaces.web.frame import frame
 from sidequest.surfaces.web.tags import Tag
+from sidequest.surfaces.web.writing import Writing
 
 if TYPE_CHECKING:
     from sidequest.surfaces.app.application import Application
@@ -53,6 +55,8 @@ class _Page:
         self.limit = PAGE_SIZE
         self.rows: dict[str, _Row] = {}
         self.looking = False
+        self.begun = ""
+        """Address of the session that is being begun here; empty when none is."""
         self.paths = Shortener(application.root, Path.home())
 
     async def build(self) -> None:
@@ -75,24 +79,21 @@ class _Page:
 
     def _composer(self) -> None:
         with Tag("form", classes="begin card") as form:
-            Tag("label", "What should be done?", "visually-hidden", for_="begin-prompt")
-            self.prompt = (
-                ui.textarea(placeholder="What should be done?")
-                .props("id=begin-prompt for=begin-prompt borderless autogrow autofocus dense rows=2")
-                .classes("begin-prompt")
+            self.prompt = Tag(
+                "textarea",
+                classes="begin-prompt",
+                rows=2,
+                placeholder="What should be done?",
+                aria_label="What should be done?",
+                autocomplete="off",
+                autofocus=True,
             )
             with Tag("div", classes="begin-facts"):
                 with Tag("details", classes="begin-choices small"):
                     Tag("summary", "Folder, model and permissions")
                     self._choices()
                 self.start = Tag("button", "Start", "button primary", type="submit")
-        form.on("submit", self._begin, js_handler="(e) => { e.preventDefault(); emit(); }")
-        self.prompt.on(
-            "keydown",
-            self._begin,
-            js_handler="(e) => { if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) "
-            "{ e.preventDefault(); emit(); } }",
-        )
+        Writing(self.prompt, "prompt", self._begin, _complain, self._go).sent_by(form, "submit")
 
     def _choices(self) -> None:
         parts = self.application.parts()
@@ -107,11 +108,10 @@ class _Page:
             self.model = ui.select(models, label="Model", value="").props("outlined dense options-dense")
             self.mode = ui.select(modes, label="Permissions", value="").props("outlined dense options-dense")
 
-    async def _begin(self) -> None:
-        text = str(self.prompt.value or "")
-        if not text.strip():
-            self.prompt.run_method("focus")
-            return
+    async def _begin(self, text: str) -> bool:
+        """Begin one session, however often it is asked for meanwhile."""
+        if self.begun:
+            return False
 
         async def begin() -> None:
             root = existing_folder(
@@ -120,11 +120,21 @@ class _Page:
             mode = Mode(self.mode.value) if self.mode.value else None
             live = await self.application.live.create(root=root, model=self.model.value or None, mode=mode)
             await self.application.live.prompt(live.id, text)
-            ui.navigate.to(f"/sessions/{live.id}")
+            self.begun = f"/sessions/{live.id}"
 
+        self.begun = "/"
         self.start.attribute("disabled", True)
-        if not await _told(begin):
-            self.start.attribute("disabled", None)
+        if await _told(begin):
+            return True
+        self.begun = ""
+        self.start.attribute("disabled", None)
+        return False
+
+    def _go(self) -> None:
+        """Show the session that was begun; who comes back to this page may begin another one."""
+        ui.navigate.to(self.begun)
+        self.begun = ""
+        self.start.attribute("disabled", None)
 
     async def _searched(self, event: object) -> None:
         self.search = str(getattr(event, "value", None) or "")
@@ -206,12 +216,7 @@ class _Page:
                     "click", lambda: dialog.submit(True)
                 )
         if await dialog:
-            await self._do(lambda: self._deleted(listed.row.id))
-
-    async def _deleted(self, session_id: str) -> None:
-        await self.application.live.release(session_id)
-        await self.application.store.leases.free_of_the_dead(session_id)
-        await self.application.store.sessions.delete(session_id, now_ms=now_ms())
+            await self._do(lambda: delete_session(self.application, listed.row.id))
 
     async def _do(self, action: Callable[[], Awaitable[object]]) -> None:
         await _told(action)
@@ -269,6 +274,10 @@ async def _told(action: Callable[[], Awaitable[object]]) -> bool:
     try:
         await action()
     except SidequestError as error:
-        ui.notify(f"{error.cause} {error.remedy}", type="negative", multi_line=True, close_button="Close")
+        _complain(f"{error.cause} {error.remedy}")
         return False
     return True
+
+
+def _complain(text: str) -> None:
+    ui.notify(text, type="negative", multi_line=True, close_button="Close")
