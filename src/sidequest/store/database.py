@@ -12,7 +12,7 @@ driver goes to its thread and back for every statement, which costs more than th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,9 +21,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from sidequest.core.errors import ErrorCode, SidequestError
+from sidequest.store.columns import mask_with
 from sidequest.store.failures import Place, store_error
 from sidequest.store.locations import Location
-from sidequest.store.masking import Masker
+from sidequest.store.masking import Masker, storable
 from sidequest.store.tables import leases, sessions
 
 Result = TypeVar("Result")
@@ -261,18 +262,33 @@ def _engine(location: Location, masker: Masker, lock_wait_ms: int) -> Engine:
             f"Install it with: pip install 'sidequest[{extra}]'.",
         ) from error
 
+    mask_with(engine, masker)
+
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         if location.is_sqlite:
             connection.exec_driver_sql(connection.get_execution_options().get("sidequest_begin", "BEGIN"))
 
     @event.listens_for(engine, "before_cursor_execute", retval=True)
-    def mask(
+    def clean(
         connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
     ) -> tuple[str, Any]:
-        return statement, masker.parameters(parameters)
+        return statement, _storable(parameters)
 
     return engine
+
+
+def _storable(parameters: Any) -> Any:
+    """Return the parameters of a statement with what no database holds spelled otherwise, in every text."""
+    if isinstance(parameters, str):
+        return storable(parameters)
+    if isinstance(parameters, Mapping):
+        return {name: _storable(value) for name, value in parameters.items()}
+    if isinstance(parameters, tuple):
+        return tuple(map(_storable, parameters))
+    if isinstance(parameters, list):
+        return [_storable(value) for value in parameters]
+    return parameters
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:

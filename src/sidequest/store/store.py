@@ -14,7 +14,7 @@ from sidequest.store.events import Events
 from sidequest.store.failures import store_error
 from sidequest.store.leases import Leases
 from sidequest.store.locations import Location, locate, prepare_file
-from sidequest.store.masking import Masker, secrets_of
+from sidequest.store.masking import Masker, secrets_of, worth_masking
 from sidequest.store.rows import Problem
 from sidequest.store.schema import bring_up_to_date
 from sidequest.store.search import Search
@@ -60,8 +60,9 @@ class Store:
 
         `url` is a path, `sqlite:///PATH` or `postgresql://USER@HOST/DATABASE`; None means
         `$XDG_DATA_HOME/sidequest/sidequest.db`, else the same below `~/.local/share`. `env` is the
-        environment: its values named `*_TOKEN`, `*_KEY` and `*_SECRET` are masked in everything that is
-        written, like `secrets`. `lock_wait_ms` is how long a write waits for another program's, in ms.
+        environment: its values named `*_TOKEN`, `*_KEY` and `*_SECRET` are masked in all content that is
+        written, like `secrets`, unless they are short or ordinary words. `lock_wait_ms` is how long a write
+        waits for another program's, in ms.
 
         Raises:
             SidequestError: `SETTINGS_INVALID` for an address that is none, `MISSING_EXTRA` without the
@@ -75,7 +76,7 @@ class Store:
             except OSError as error:
                 raise store_error(error, location.place) from error
         password = location.url.password
-        masker = Masker([*secrets, *secrets_of(env), *([str(password)] if password else [])])
+        masker = Masker(worth_masking([*secrets, *secrets_of(env), *([str(password)] if password else [])]))
         database = Database(location, masker, lock_wait_ms)
         try:
             await _prepare(database, location, lock_wait_ms)
@@ -86,7 +87,7 @@ class Store:
 
     def mask(self, secrets: Iterable[str]) -> None:
         """Mask `secrets` too in everything that is written from now on, such as a key that was just set."""
-        self._db.masker.learn(secrets)
+        self._db.masker.learn(worth_masking(secrets))
 
     async def close(self) -> None:
         """Close every connection; a transaction that runs is finished first."""
@@ -109,8 +110,12 @@ class Store:
         return self._db.place.name
 
     def masked(self, value: Any) -> Any:
-        """Return plain values as they would be stored: known secrets in their texts are masked."""
-        return self._db.masker.parameters(value)
+        """Return plain values as they would be stored: known secrets in their content are masked."""
+        return self._db.masker.values(value)
+
+    def safe_length(self, text: str) -> int:
+        """Return how much of a text that still grows may be told: no known secret is cut in two there."""
+        return self._db.masker.safe_length(text)
 
     @cached_property
     def transcript(self) -> Transcript:
