@@ -15,7 +15,7 @@ from sidequest.core.permissions import Mode
 from sidequest.runtime.permissions import Questions
 from sidequest.surfaces.assemble import Parts, default_notice, definition_notices, open_session
 from sidequest.surfaces.kept import Kept
-from sidequest.surfaces.storing import folder_of, known_secrets, now_ms
+from sidequest.surfaces.storing import folder_of, now_ms
 
 if TYPE_CHECKING:
     from sidequest.core.compaction import CompactionOutcome
@@ -131,7 +131,7 @@ class LiveSessions:
         self, session: Session, kept: Kept, parts: Parts, model: str | None, title: str
     ) -> Live:
         # A key may have been set since the store was opened.
-        self.store.mask(known_secrets(parts.registry))
+        self.store.mask(parts.registry.secrets())
         try:
             await kept.attach(session, title)
         except BaseException:
