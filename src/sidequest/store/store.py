@@ -16,7 +16,7 @@ from sidequest.store.leases import Leases
 from sidequest.store.locations import Location, locate, prepare_file
 from sidequest.store.masking import Masker, secrets_of, worth_masking
 from sidequest.store.rows import Problem
-from sidequest.store.schema import bring_up_to_date
+from sidequest.store.schema import bring_up_to_date, refuse_foreign_file
 from sidequest.store.search import Search
 from sidequest.store.sessions import Sessions
 from sidequest.store.state import Grants, SettingsState
@@ -75,6 +75,7 @@ class Store:
                 prepare_file(location.place.file)
             except OSError as error:
                 raise store_error(error, location.place) from error
+            await asyncio.to_thread(refuse_foreign_file, location.place.file)
         password = location.url.password
         masker = Masker(worth_masking([*secrets, *secrets_of(env), *([str(password)] if password else [])]))
         database = Database(location, masker, lock_wait_ms)
