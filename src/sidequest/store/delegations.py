@@ -16,6 +16,7 @@ from sidequest.store.delivery import mark_delivered, unknown_delegation
 from sidequest.store.masking import to_json
 from sidequest.store.rows import Chain, DelegationProgress, DelegationRow, NewDelegation, NewMessage
 from sidequest.store.tables import delegations, messages, sessions, tool_results
+from sidequest.store.unfinished import is_whole
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
@@ -194,7 +195,7 @@ class DelegationRows:
         query = (
             select(delegations)
             .join(sessions, sessions.c.id == delegations.c.session_id)
-            .where(func.substr(delegations.c.id, 1, len(prefix)) == prefix)
+            .where(func.substr(delegations.c.id, 1, len(prefix)) == prefix, is_whole(sessions.c.id))
             .order_by(sessions.c.updated_at_ms.desc(), sessions.c.created_at_ms, sessions.c.id)
         )
         rows = await self._db.read(lambda tx: [_as_row(row) for row in tx.execute(query)]) if prefix else []
@@ -264,7 +265,8 @@ class DelegationRows:
     async def list(self, session_id: str | None = None) -> list[DelegationRow]:
         """Return the delegations of a session in the order of their start; None: of all, oldest first."""
         if session_id is None:
-            return sorted(await self._rows(), key=lambda row: row.started_at_ms)
+            rows = await self._rows(is_whole(delegations.c.session_id))
+            return sorted(rows, key=lambda row: row.started_at_ms)
         return await self._rows(delegations.c.session_id == session_id)
 
 

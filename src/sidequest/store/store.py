@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -40,6 +41,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._sweeping: asyncio.Task[None] | None = None
         self.sessions = Sessions(database)
         self.leases = Leases(database)
         self.events = Events(database)
@@ -84,7 +86,20 @@ class Store:
         except BaseException:
             await database.close()
             raise
-        return cls(database)
+        store = cls(database)
+        await store._sweep()
+        return store
+
+    async def _sweep(self) -> None:
+        """Begin to remove what killed processes left behind; the next that opens the store goes on."""
+        with suppress(SidequestError):
+            left = await self.sessions.left_behind(time.time_ns() // 1_000_000)
+            if left:
+                self._sweeping = asyncio.create_task(self._swept(left))
+
+    async def _swept(self, session_ids: Sequence[str]) -> None:
+        with suppress(SidequestError):
+            await self.sessions.sweep(session_ids)
 
     def mask(self, secrets: Iterable[str]) -> None:
         """Mask `secrets` too in everything that is written from now on, such as a key that was just set."""
@@ -92,6 +107,9 @@ class Store:
 
     async def close(self) -> None:
         """Close every connection; a transaction that runs is finished first."""
+        if self._sweeping is not None and not self._sweeping.done():
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
         await self._db.close()
 
     async def __aenter__(self) -> Self:
