@@ -93,6 +93,8 @@ class DelegationRows:
     async def settle(self, session_id: str, outcome: Outcome, completed_at_ms: int) -> None:
         """Store how a delegation ended: status, outcome and report together, not yet delivered.
 
+        The same end at the same time again changes nothing: the database's answer to the first was lost.
+
         Raises:
             SidequestError: `DELEGATION_UNKNOWN`; `STORE_CONFLICT` when it has settled before, or when the
                 outcome says that it still runs.
@@ -114,6 +116,8 @@ class DelegationRows:
 
         def end(tx: Connection) -> None:
             row = require(tx, session_id, outcome.delegation_id)
+            if (row.status, row.completed_at_ms) == (outcome.status, completed_at_ms):
+                return
             if row.status is not Status.RUNNING:
                 raise _conflict(f"Delegation {row.id} has settled before: it was {row.status.value}.")
             tx.execute(update(delegations).where(_is(session_id, row.id)).values(values))
