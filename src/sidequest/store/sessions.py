@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select, and_, func, insert, select, true, upd
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.store.branches import begin_copy, copy_messages, copy_results, cut_branch, end_copy
 from sidequest.store.database import AnyRow, Database, touch, unknown_session
-from sidequest.store.leases import busy, lease_of
+from sidequest.store.leases import busy, clock, lease_of
 from sidequest.store.rows import NewSession, SessionRow, Truncated
 from sidequest.store.search import Query, indexed, matching
 from sidequest.store.tables import delegations, messages, sessions
@@ -157,7 +157,7 @@ class Sessions:
         def hide(tx: Connection) -> None:
             lease = lease_of(tx, session_id)
             mine = self._db.held.get(session_id)
-            if lease is not None and lease.holder.id != mine and lease.expires_at_ms > now_ms:
+            if lease is not None and lease.holder.id != mine and lease.expires_at_ms > clock(tx, now_ms):
                 raise busy(lease)
             mark(tx, session_id, now_ms, removing=True)
 
