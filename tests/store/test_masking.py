@@ -340,6 +340,16 @@ def test_a_message_keeps_its_bytes_and_what_a_tool_gave_is_content_at_any_depth(
     assert secret not in document
 
 
+def test_arguments_are_content_whatever_they_are_called():
+    told = {"tool": "Read", "path": PLAIN, "arguments": {"path": PLAIN, "name": [PLAIN]}, "text": PLAIN}
+    assert Masker([PLAIN]).values(told) == {
+        "tool": "Read",
+        "path": PLAIN,
+        "arguments": {"path": MASK, "name": [MASK]},
+        "text": MASK,
+    }
+
+
 def test_reasoning_that_was_masked_is_not_signed_any_more():
     def answer(text: str) -> ModelResponse:
         thought = ThinkingPart(text, id="rs_1", signature="sig", provider_name="openai")

@@ -29,8 +29,8 @@ _MESSAGE_FIELDS = (
 )
 _OF_MESSAGES = frozenset(_MESSAGE_FIELDS.split())
 """Fields of pydantic-ai's messages, parts and items. `data` is base64 of bytes, `signature` a provider's."""
-_FREE = frozenset(("args", "metadata", "vendor_metadata", "provider_details", "value"))
-"""Fields of messages below which nothing has a meaning to us."""
+_FREE = frozenset(("arguments", "args", "metadata", "vendor_metadata", "provider_details", "value"))
+"""Fields below which nothing has a meaning to us."""
 _ITEMS = (
     "image-url audio-url video-url document-url binary uploaded-file text-content structured-content "
     "cache-point"
@@ -42,13 +42,16 @@ _SIGNED = ("signature", "id", "provider_name", "provider_details")
 def masked_record(value: Any, mask: Mask) -> Any:
     """Return a document of ours with its content masked; names of its fields are structure."""
     if isinstance(value, dict):
-        return {
-            key: item if key in _OF_RECORDS and _is_plain(item) else masked_record(item, mask)
-            for key, item in value.items()
-        }
+        return {key: _masked_entry(key, item, mask) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(masked_record(item, mask) for item in value)
     return mask(value)
+
+
+def _masked_entry(name: str, value: Any, mask: Mask) -> Any:
+    if name in _OF_RECORDS and _is_plain(value):
+        return value
+    return mask(value) if name in _FREE else masked_record(value, mask)
 
 
 def masked_messages(value: Any, mask: Mask) -> Any:
