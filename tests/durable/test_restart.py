@@ -22,7 +22,7 @@ from sidequest.core.outcome import (
 )
 from sidequest.runtime.hold import LEASE_MS, RENEW_S
 from sidequest.runtime.past import past_outcome
-from sidequest.store import Holder, NewDelegation
+from sidequest.store import Holder, NewDelegation, leases
 from tests.durable.desk import Room, in_a_loop, shown
 from tests.durable.test_journal import GIVEN, READ, TASK, WAIT
 from tests.support.fast_clock import run_fast
@@ -501,7 +501,11 @@ class TestTwoProcesses:
             await desk.prompt("It is still mine.")
 
     @in_a_loop
-    async def test_one_that_lost_its_session_stops_and_writes_nothing_more(self, room: Room) -> None:
+    async def test_one_that_lost_its_session_stops_and_writes_nothing_more(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # By the clock of the test, on a server too.
+        monkeypatch.setattr(leases, "clock", lambda tx, caller_ms: caller_ms)
         doors = Doors("too late")
         async with room.another_store() as store, room.another_store() as theirs:
             async with session(room.root, ScriptedModel(doors)) as opened:

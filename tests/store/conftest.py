@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sidequest.store import leases, sessions
 from tests.store.builders import open_and_close
 from tests.store.postgres import Server
 
@@ -18,6 +19,13 @@ def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "store.db"
     asyncio.run(open_and_close(str(path)))
     return path
+
+
+@pytest.fixture(autouse=True)
+def callers_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases are measured by the clock of the tests, on a server too."""
+    for module in (leases, sessions):
+        monkeypatch.setattr(module, "clock", lambda tx, caller_ms: caller_ms)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -10,9 +10,13 @@ from sqlalchemy import Connection, update
 
 from sidequest.core.errors import ErrorCode
 from sidequest.store import Store
+from sidequest.store import leases as leases_module
+from sidequest.store import sessions as sessions_module
 from sidequest.store.tables import leases
 from tests.core.builders import user
 from tests.store.builders import S, a_session, holder, new, on_a_store, refused
+
+CLOCK = leases_module.clock
 
 
 @on_a_store
@@ -129,6 +133,31 @@ async def test_of_many_who_ask_at_the_same_time_one_is_given_the_lease(store, st
     refusals = [answer for answer in answers if isinstance(answer, Exception)]
     assert len(refusals) == 7
     assert {error.code for error in refusals} == {ErrorCode.AGENT_BUSY}
+
+
+def test_on_a_server_its_clock_decides_whatever_the_callers_say(postgres, monkeypatch):
+    async def ask() -> None:
+        async with await Store.open(postgres.emptied_database(), env={}) as store:
+            await a_session(store)
+            here = time.time_ns() // 1_000_000
+            hour = 3_600_000
+            lease = await store.leases.acquire(S, holder("h-1"), now_ms=here - hour, ttl_ms=hour // 2)
+            assert (lease.since_ms, lease.expires_at_ms) == (here - hour, here - hour // 2)
+            store._db.held.clear()
+            with refused(ErrorCode.AGENT_BUSY, "process 11"):
+                await store.leases.acquire(S, holder("h-2"), now_ms=here + hour, ttl_ms=hour)
+            with refused(ErrorCode.AGENT_BUSY):
+                await store.sessions.delete(S, now_ms=here + hour)
+            # A reader compares with the clock of this machine.
+            seen = await store.leases.get(S)
+            assert seen == (await store.leases.all())[0]
+            assert seen.expires_at_ms > here + hour // 4
+            renewed = await store.leases.renew(lease, now_ms=here, ttl_ms=hour)
+            assert renewed.expires_at_ms == here + hour
+
+    monkeypatch.setattr(leases_module, "clock", CLOCK)
+    monkeypatch.setattr(sessions_module, "clock", CLOCK)
+    asyncio.run(ask())
 
 
 @on_a_store

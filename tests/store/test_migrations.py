@@ -9,6 +9,7 @@ import subprocess
 from contextlib import closing, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -24,7 +25,7 @@ from sidequest.store.locations import locate
 from sidequest.store.masking import Masker
 from sidequest.store.schema import LATEST, VERSION_TABLE, bring_up_to_date, version_of
 from sidequest.store.tables import metadata
-from tests.store.builders import S, now, problems, refused, valid
+from tests.store.builders import S, now, open_and_close, problems, refused, valid
 from tests.store.postgres import find_programs
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -123,15 +124,28 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(new_url):
             assert other.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("9001",)]
 
 
-def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path):
+@pytest.mark.parametrize("table", ["sessions", "photos"])
+def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path, table):
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
-        other.execute("CREATE TABLE sessions (a)")
+        other.execute(f"CREATE TABLE {table} (a)")
         other.commit()
+    before = path.read_bytes()
     with refused(ErrorCode.STORE_FAILED, "another program"):
         asyncio.run(Store.open(str(path), env={}))
-    with closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("sessions",)]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("table", "fits"), [("messages", False), ("photos", True)])
+def test_a_server_may_hold_tables_of_others_beside_ours_but_none_in_their_place(postgres, table, fits):
+    url = postgres.make_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {table} (a int)".encode())
+    if fits:
+        asyncio.run(open_and_close(url))
+    else:
+        with refused(ErrorCode.STORE_FAILED, "another program"):
+            asyncio.run(Store.open(url, env={}))
 
 
 STEP = """

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.store import Holder, NewCheckpoint, NewSession, Store
+from sidequest.store import Holder, NewCheckpoint, NewSession, Store, leases
 from tests.core.builders import call, result, results, says, user
 from tests.store.builders import delegation, new, numbered, outcome
 
@@ -107,7 +107,8 @@ async def play(url: str, session: str, notes: int) -> None:
 
 
 async def hold(url: str, session: str, notes: int) -> None:
-    """Take the lease and keep it."""
+    """Take the lease, by the clock of the test, and keep it."""
+    leases.clock = lambda tx, caller_ms: caller_ms
     async with await Store.open(url, env={}) as store:
         holder = Holder(f"holder-{os.getpid()}", "host-1", os.getpid())
         await store.leases.acquire(session, holder, now_ms=0, ttl_ms=HOLD_MS)

@@ -403,6 +403,12 @@ class TestExport:
         assert "*-- compacted: 12,345 -> 2,100 tokens --*" in text
         assert cli("sessions", "export", "5e55", "--format", "md").out == text
 
+    def test_the_file_is_private_also_when_it_was_there(self, cli: Cli, harbour: str):
+        Path("old.json").touch(0o644)
+        for name in ("old.json", "new.json"):
+            assert cli("sessions", "export", "5e55", "-o", name).code == 0
+            assert Path(name).stat().st_mode & 0o777 == 0o600
+
     def test_what_cannot_be_written_is_code_2(self, cli: Cli, harbour: str):
         complains(cli("sessions", "export", "5e", "--format", "pdf"), 2, "'pdf' is no format", "json or md")
         complains(cli("sessions", "export", "5e", "-o", "no/x.md"), 2, "no/x.md cannot be written")

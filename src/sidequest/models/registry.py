@@ -105,6 +105,15 @@ class ModelRegistry:
                 return binding
         return self._binder.offline()
 
+    def secrets(self) -> list[str]:
+        """Return keys and header values of every configured model: the store masks them wherever they are."""
+        return [
+            secret.get_secret_value()
+            for binding in self.listed()
+            for secret in (binding.api_key, *binding.headers.values())
+            if secret is not None
+        ]
+
     def listed(self) -> tuple[ModelBinding, ...]:
         """Return what `sidequest models list` shows: settings, local servers, starters, the offline engine.
 

@@ -176,7 +176,7 @@ class Delegations:
         run.attempts.model_failures.extend(checked.choice.failures)
         record = DelegationRecord(
             run,
-            label=request.label.strip() or task.splitlines()[0][:60],
+            label=request.label.strip() or self._first_line(task),
             task=task,
             original_task=earlier.original_task if earlier else plan.brief,
             started_at_ms=self.now_ms(),
@@ -275,6 +275,10 @@ class Delegations:
         await record.stored.wait()
         if record.store_error is not None:
             raise record.store_error
+
+    def _first_line(self, task: str) -> str:
+        # Masked before it is cut: half of a secret would not be found.
+        return (self.journal.store.masked(task) if self.journal else task).splitlines()[0][:60]
 
     async def _store_start(self, record: DelegationRecord, run: DelegationRun) -> None:
         if self.journal is None:

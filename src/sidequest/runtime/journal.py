@@ -200,6 +200,8 @@ class LaneJournal:
     results: dict[str, ToolReturnPart] = field(default_factory=dict, init=False)
     """What the calls of the newest answer gave so far, by call id: a server may give one id to two calls."""
 
+    _pending: NewMessage | None = field(default=None, init=False)
+    """What was tried to be stored last, when it is not known to be; it comes again under the same id."""
     _owed: dict[str, Sequence[str]] = field(default_factory=dict, init=False)
     """Of results that could not be stored, the delegations they deliver; their request is stored later."""
 
@@ -224,7 +226,20 @@ class LaneJournal:
         self.answer = None
         await self.journal.flush()
         for message in self._unstored(history):
-            await self._append(message)
+            for each in self._in_two(message):
+                await self._append(each)
+
+    def _in_two(self, message: ModelMessage) -> Sequence[ModelMessage]:
+        """Return a request that grew since storing it was tried as what was tried, and what came after."""
+        tried = self._pending.message if self._pending is not None else None
+        if not isinstance(tried, ModelRequest) or not isinstance(message, ModelRequest):
+            return [message]
+        size = len(tried.parts)
+        head, rest = message.parts[:size], message.parts[size:]
+        begun = ModelRequest(parts=head, timestamp=message.timestamp)
+        if not rest or not _same(tried, begun):
+            return [message]
+        return [begun, ModelRequest(parts=rest, timestamp=message.timestamp)]
 
     def lacks(self, history: Sequence[ModelMessage]) -> bool:
         """Say whether `history` ends with something that is not stored."""
@@ -318,14 +333,28 @@ class LaneJournal:
         delivers = delivered_ids(message) if isinstance(message, ModelRequest) else []
         carried = [p.tool_call_id for p in message.parts if isinstance(p, ToolReturnPart)]
         delivers += [item for call_id in carried for item in self._owed.get(call_id, ())]
-        new = NewMessage(new_id(), message, self.journal.now_ms(), self.delegation_id, self.agent)
+        new = self._pending if self._pending is not None and _same(self._pending.message, message) else None
+        if new is None:
+            new = NewMessage(new_id(), message, self.journal.now_ms(), self.delegation_id, self.agent)
+        # Until it is known to be stored: an answer that was lost leaves open whether it is.
+        self._pending = new
         store, session_id = self.journal.store, self.journal.session_id
         if delivers:
             await store.delegations.deliver(session_id, new, delivers)
         else:
             await store.transcript.append(session_id, [new])
+        self._pending = None
         for call_id in carried:
             self._owed.pop(call_id, None)
         self._remember(message)
         self.newest_id = new.id
         return new.id
+
+
+def _same(one: ModelMessage, other: ModelMessage) -> bool:
+    """Say whether two messages are the same answer, or requests of the same parts."""
+    if isinstance(one, ModelResponse) or isinstance(other, ModelResponse):
+        return one is other
+    return len(one.parts) == len(other.parts) and all(
+        a is b for a, b in zip(one.parts, other.parts, strict=True)
+    )

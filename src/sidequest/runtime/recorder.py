@@ -252,7 +252,8 @@ class RunRecorder(AbstractCapability[Any]):
         self.progress.tool_calls += 1
         self.progress.last_tool = self.progress.running_tool = call.tool_name
         self.progress.final = False
-        self.emit(ToolStarted(self.delegation_id, call.tool_call_id, call.tool_name, call_summary(call)))
+        summary = call_summary(call, self.lane.journal.store.masked if self.lane is not None else str)
+        self.emit(ToolStarted(self.delegation_id, call.tool_call_id, call.tool_name, summary))
         return args
 
     async def wrap_tool_execute(
@@ -360,8 +361,11 @@ class CutAnswer(Exception):
         self.notice = notice
 
 
-def call_summary(call: ToolCallPart) -> str:
-    """Return the arguments that a model gave, in one line of at most 120 characters."""
+def call_summary(call: ToolCallPart, mask: Callable[[str], str] = str) -> str:
+    """Return the arguments that a model gave, in one line of at most 120 characters.
+
+    `mask` sees them before they are cut: half of a secret would not be found.
+    """
     try:
         args = call.args_as_dict()
     except ValueError:
@@ -371,5 +375,5 @@ def call_summary(call: ToolCallPart) -> str:
         text = value if isinstance(value, str) else compact_json(value)
     else:
         text = ", ".join(f"{k}={v if isinstance(v, str) else compact_json(v)}" for k, v in args.items())
-    line = " ".join(text.split())
+    line = " ".join(mask(text).split())
     return line if len(line) <= 120 else line[:119] + "…"

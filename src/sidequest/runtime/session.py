@@ -296,6 +296,7 @@ class Session:
         """
         if self._job is not None or self.delegations.records.running():
             raise SidequestError(ErrorCode.AGENT_BUSY, "This session is working.", "Attach it between turns.")
+        store.mask(self.models.registry.secrets())
         held, stored = self.messages, True
         if session_id is not None:
             self.id, held = (await store.sessions.get(session_id)).id, []
@@ -305,7 +306,11 @@ class Session:
         else:
             stored = False
         if not stored:
-            root, model, title = str(self.workspace.root), self.models.session.key, first_words(held)
+            root, model, title = (
+                str(self.workspace.root),
+                self.models.session.key,
+                first_words(held, store.masked),
+            )
             await store.sessions.create(NewSession(self.id, _now_ms(), title, root, model))
         self._hold = await Hold.take(store, self.id, _now_ms)
         self._journal = Journal(store, self.id, _now_ms)
@@ -509,7 +514,7 @@ class Session:
     async def _entitle(self, text: str) -> None:
         """Name a session after its first prompt."""
         if self._journal is not None and (self._untitled or not self.messages):
-            await self._journal.store.sessions.rename(self.id, title_of(text))
+            await self._journal.store.sessions.rename(self.id, title_of(text, self._journal.store.masked))
             self._untitled = False
 
     async def _store_end(self, failure: Failure) -> None:
@@ -578,15 +583,27 @@ class Session:
         return NEW_CONTEXT_REPLY
 
     async def _stream(self, ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
-        async for event in events:
-            if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                text = event.part.content
-            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                text = event.delta.content_delta
-            else:
-                continue
-            if text:
-                self.log.emit(TextProduced(None, text))
+        """Tell the text as it comes; what may be the beginning of a secret waits for the rest of it."""
+        held = ""
+        try:
+            async for event in events:
+                if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                    self._tell(held)
+                    held = event.part.content
+                elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                    held += event.delta.content_delta
+                else:
+                    continue
+                # Each piece is stored by itself: a secret in two of them would not be found.
+                ready = len(held) if self._journal is None else self._journal.store.safe_length(held)
+                self._tell(held[:ready])
+                held = held[ready:]
+        finally:
+            self._tell(held)
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self.log.emit(TextProduced(None, text))
 
     async def delegate(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -198,18 +198,18 @@ async def _given_to_fork(store: Store, fork: DelegationRow) -> list[ModelMessage
     return snapshot([*_in_front(checkpoint), *valid_history(rows)], same_model=False)
 
 
-def first_words(messages: Sequence[ModelMessage]) -> str:
-    """Return the title of a conversation that begins so, empty when no prompt is left of it."""
+def first_words(messages: Sequence[ModelMessage], mask: Callable[[str], str]) -> str:
+    """Return the title of a conversation that begins so, as `title_of` does; empty without a prompt in it."""
     for message in messages:
         for part in message.parts:
             if isinstance(part, UserPromptPart) and mark_of(part) is None:
-                return title_of(user_text(part))
+                return title_of(user_text(part), mask)
     return ""
 
 
-def title_of(prompt: str) -> str:
-    """Return the title of a session whose first prompt this is."""
-    return " ".join(prompt.split())[:_TITLE_CHARS]
+def title_of(prompt: str, mask: Callable[[str], str]) -> str:
+    """Return the title of a session whose first prompt this is. `mask` sees the prompt before it is cut."""
+    return " ".join(mask(prompt).split())[:_TITLE_CHARS]
 
 
 def _followable(messages: list[ModelMessage]) -> list[ModelMessage]:

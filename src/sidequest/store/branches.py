@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -13,6 +13,7 @@ from sqlalchemy import (
     and_,
     case,
     delete,
+    exists,
     func,
     insert,
     literal,
@@ -29,45 +30,89 @@ from sidequest.store.rows import Truncated
 from sidequest.store.tables import checkpoints, delegations, messages, search_words, tool_results
 
 
-def copy_branch(tx: Connection, source: str, target: str, through: int, at_ms: int) -> None:
-    """Copy what belongs to the branch up to the parent's position `through`, inclusive, into `target`."""
+def begin_copy(tx: Connection, source: str, target: str, through: int) -> Sequence[int]:
+    """Copy the delegations of the branch up to the parent's position `through`, inclusive, into `target`.
+
+    Returns the row ids of the messages that belong to the branch, in the order of writing: they are what
+    comes along, whatever is written meanwhile.
+    """
     begun = and_(delegations.c.session_id == source, delegations.c.started_after <= through)
     inside = or_(
         and_(messages.c.delegation_id.is_(None), messages.c.position <= through),
         messages.c.delegation_id.in_(select(delegations.c.id).where(begun)),
     )
     kept = and_(messages.c.session_id == source, inside)
-    kept_ids = select(messages.c.id).where(kept)
-    mine = {"session_id": literal(target)}
-
     renumbered = func.row_number().over(order_by=delegations.c.number)
-    known = delegations.c.delivered_by.in_(kept_ids)
+    known = delegations.c.delivered_by.in_(select(messages.c.id).where(kept))
     _copy(
         tx,
         delegations,
-        mine
-        | {
+        {
+            "session_id": literal(target),
             "number": renumbered,
             "delivered": and_(delegations.c.delivered, or_(delegations.c.delivered_by.is_(None), known)),
             "delivered_by": case((known, delegations.c.delivered_by), else_=null()),
         },
         select().where(begun).order_by(delegations.c.number),
     )
+    return tx.execute(select(messages.c.row_id).where(kept).order_by(messages.c.row_id)).scalars().all()
+
+
+def copy_messages(tx: Connection, source: str, target: str, row_ids: Sequence[int]) -> None:
+    """Copy messages with the words to find them by.
+
+    Raises:
+        SidequestError: `STORE_CONFLICT` when some of them are gone.
+    """
+    chosen = and_(messages.c.session_id == source, messages.c.row_id.in_(row_ids))
     # The row ids keep the order of writing: `row_id` itself is given by the database.
-    _copy(tx, messages, mine, select().where(kept).order_by(messages.c.row_id), leave_out={"row_id"})
-    carrier = case((tool_results.c.carrier_id.in_(kept_ids), tool_results.c.carrier_id), else_=null())
+    copied = _copy(
+        tx,
+        messages,
+        {"session_id": literal(target)},
+        select().where(chosen).order_by(messages.c.row_id),
+        leave_out={"row_id"},
+    )
+    if copied != len(row_ids):
+        raise SidequestError(
+            ErrorCode.STORE_CONFLICT,
+            f"Session {source} was cut or removed while it was copied.",
+            "Copy it again.",
+        )
+    old, new = messages.alias("old"), messages.alias("new")
+    words = (
+        select(new.c.row_id, search_words.c.words)
+        .select_from(search_words)
+        .join(old, and_(old.c.row_id == search_words.c.message_row_id, old.c.row_id.in_(row_ids)))
+        .join(new, and_(new.c.session_id == target, new.c.id == old.c.id))
+    )
+    tx.execute(insert(search_words).from_select(["message_row_id", "words"], words))
+
+
+def copy_results(tx: Connection, source: str, target: str, row_ids: Sequence[int]) -> None:
+    """Copy what the calls of messages gave; after all messages, which carry it."""
+    callers = select(messages.c.id).where(messages.c.row_id.in_(row_ids))
+    arrived = select(messages.c.id).where(messages.c.session_id == target)
+    carrier = messages.c.id == tool_results.c.carrier_id
+    carried = exists(arrived.where(carrier).correlate(tool_results))
     _copy(
         tx,
         tool_results,
-        mine | {"carrier_id": carrier},
-        select().where(tool_results.c.session_id == source, tool_results.c.message_id.in_(kept_ids)),
+        {
+            "session_id": literal(target),
+            "carrier_id": case((carried, tool_results.c.carrier_id), else_=null()),
+        },
+        select().where(tool_results.c.session_id == source, tool_results.c.message_id.in_(callers)),
     )
-    _copy_words(tx, source, target)
-    anchors = select(messages.c.id).where(kept, messages.c.delegation_id.is_(None))
+
+
+def end_copy(tx: Connection, source: str, target: str, at_ms: int) -> None:
+    """Copy the checkpoints of what was copied, and interrupt what runs in the source."""
+    anchors = select(messages.c.id).where(messages.c.session_id == target, messages.c.delegation_id.is_(None))
     _copy(
         tx,
         checkpoints,
-        mine,
+        {"session_id": literal(target)},
         select().where(checkpoints.c.session_id == source, checkpoints.c.through_message_id.in_(anchors)),
     )
     interrupt_running(tx, target, at_ms, events_of=source)
@@ -79,21 +124,12 @@ def _copy(
     changed: Mapping[str, ColumnElement[Any]],
     which: Select[Any],
     leave_out: frozenset[str] | set[str] = frozenset(),
-) -> None:
+) -> int:
+    """Copy rows and return how many."""
     columns = [column for column in table.c if column.name not in leave_out]
     values = [changed.get(column.name, column) for column in columns]
-    tx.execute(insert(table).from_select(columns, which.add_columns(*values)))
-
-
-def _copy_words(tx: Connection, source: str, target: str) -> None:
-    old, new = messages.alias("old"), messages.alias("new")
-    words = (
-        select(new.c.row_id, search_words.c.words)
-        .select_from(search_words)
-        .join(old, and_(old.c.row_id == search_words.c.message_row_id, old.c.session_id == source))
-        .join(new, and_(new.c.session_id == target, new.c.id == old.c.id))
-    )
-    tx.execute(insert(search_words).from_select(["message_row_id", "words"], words))
+    statement = insert(table).from_select(columns, which.add_columns(*values))
+    return tx.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
 
 def cut_branch(tx: Connection, session_id: str, through: int) -> Truncated:

@@ -12,8 +12,9 @@ driver goes to its thread and back for every statement, which costs more than th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, Table, case, create_engine, event, select, update
@@ -21,10 +22,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from sidequest.core.errors import ErrorCode, SidequestError
+from sidequest.store.columns import mask_with
 from sidequest.store.failures import Place, store_error
 from sidequest.store.locations import Location
-from sidequest.store.masking import Masker
+from sidequest.store.masking import Masker, storable
 from sidequest.store.tables import leases, sessions
+from sidequest.store.unfinished import PAUSE_S, is_whole
 
 Result = TypeVar("Result")
 Work = Callable[[Connection], Result]
@@ -42,6 +45,8 @@ _NETWORK = {
     "tcp_user_timeout": 30_000,
 }
 """When a server counts as gone that is not heard of any more; without, a thread would wait for hours."""
+_MERGED_PAGES = 500
+"""Pages of the search index that are merged in one transaction."""
 _KEPT_OPEN, _MORE_AT_ONCE = 5, 10
 """Connections: as many threads, so that none waits for one."""
 
@@ -130,7 +135,8 @@ class Database:
         return await self.write(guarded, then)
 
     def _lock_session(self, tx: Connection, session_id: str, fenced: bool) -> None:
-        found = select(sessions.c.id).where(sessions.c.id == session_id).with_for_update()
+        whole = is_whole(sessions.c.id)
+        found = select(sessions.c.id).where(sessions.c.id == session_id, whole).with_for_update(of=sessions)
         if tx.execute(found).one_or_none() is None:
             raise unknown_session(session_id)
         if not fenced or session_id not in self.held:
@@ -149,6 +155,38 @@ class Database:
                 host=holder and holder.host,
                 pid=holder and holder.pid,
             )
+
+    async def let_others_write(self) -> None:
+        """Wait between two transactions that belong together as long as others need to take their turn."""
+        await asyncio.sleep(PAUSE_S if self.is_sqlite else 0)
+
+    async def forget_removed(self) -> None:
+        """Take the words of removed messages out of the files of SQLite; a server sees to that by itself.
+
+        The search index keeps them until its pieces are merged, the log of changes until it is written back.
+        """
+        if not self.is_sqlite:
+            return
+        pages = -_MERGED_PAGES
+        while await self.write(partial(_merge_index, pages=pages)):
+            pages = _MERGED_PAGES
+            await self.let_others_write()
+        self._refuse_when_closed()
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._write_back)
+        await self._answer(_to_its_end(work))
+
+    def _write_back(self) -> None:
+        connection = self._engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            # Who reads at this moment is not waited for: others would have to wait too.
+            waited = cursor.execute("PRAGMA busy_timeout").fetchone()[0]
+            cursor.execute("PRAGMA busy_timeout = 0")
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            cursor.execute(f"PRAGMA busy_timeout = {waited}")
+            cursor.close()
+        finally:
+            connection.close()
 
     async def _write(self, work: Work[Result], then: Callable[[Result], None]) -> Result:
         if not self.is_sqlite:
@@ -261,24 +299,47 @@ def _engine(location: Location, masker: Masker, lock_wait_ms: int) -> Engine:
             f"Install it with: pip install 'sidequest[{extra}]'.",
         ) from error
 
+    mask_with(engine, masker)
+
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         if location.is_sqlite:
             connection.exec_driver_sql(connection.get_execution_options().get("sidequest_begin", "BEGIN"))
 
     @event.listens_for(engine, "before_cursor_execute", retval=True)
-    def mask(
+    def clean(
         connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
     ) -> tuple[str, Any]:
-        return statement, masker.parameters(parameters)
+        return statement, _storable(parameters)
 
     return engine
+
+
+def _storable(parameters: Any) -> Any:
+    """Return the parameters of a statement with what no database holds spelled otherwise, in every text."""
+    if isinstance(parameters, str):
+        return storable(parameters)
+    if isinstance(parameters, Mapping):
+        return {name: _storable(value) for name, value in parameters.items()}
+    if isinstance(parameters, tuple):
+        return tuple(map(_storable, parameters))
+    if isinstance(parameters, list):
+        return [_storable(value) for value in parameters]
+    return parameters
+
+
+def _merge_index(tx: Connection, pages: int) -> bool:
+    """Merge pieces of the search index and say whether there is more to do; a negative number begins it."""
+    driver: Any = tx.connection.driver_connection
+    before = driver.total_changes
+    tx.exec_driver_sql("INSERT INTO search_index (search_index, rank) VALUES ('merge', ?)", (pages,))
+    return bool(driver.total_changes - before >= 2)
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
     # The driver would begin transactions on its own and only before some statements: we say when.
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

@@ -16,6 +16,7 @@ from sidequest.store.delivery import mark_delivered, take_back, unknown_delegati
 from sidequest.store.masking import to_json
 from sidequest.store.rows import Chain, DelegationProgress, DelegationRow, NewDelegation, NewMessage
 from sidequest.store.tables import delegations, events, messages, sessions, tool_results
+from sidequest.store.unfinished import is_whole
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
@@ -92,6 +93,8 @@ class DelegationRows:
     async def settle(self, session_id: str, outcome: Outcome, completed_at_ms: int) -> None:
         """Store how a delegation ended: status, outcome and report together, not yet delivered.
 
+        The same end at the same time again changes nothing: the database's answer to the first was lost.
+
         Raises:
             SidequestError: `DELEGATION_UNKNOWN`; `STORE_CONFLICT` when it has settled before, or when the
                 outcome says that it still runs.
@@ -113,6 +116,8 @@ class DelegationRows:
 
         def end(tx: Connection) -> None:
             row = require(tx, session_id, outcome.delegation_id)
+            if (row.status, row.completed_at_ms) == (outcome.status, completed_at_ms):
+                return
             if row.status is not Status.RUNNING:
                 raise _conflict(f"Delegation {row.id} has settled before: it was {row.status.value}.")
             tx.execute(update(delegations).where(_is(session_id, row.id)).values(values))
@@ -205,7 +210,7 @@ class DelegationRows:
         query = (
             select(delegations)
             .join(sessions, sessions.c.id == delegations.c.session_id)
-            .where(func.substr(delegations.c.id, 1, len(prefix)) == prefix)
+            .where(func.substr(delegations.c.id, 1, len(prefix)) == prefix, is_whole(sessions.c.id))
             .order_by(sessions.c.updated_at_ms.desc(), sessions.c.created_at_ms, sessions.c.id)
         )
         rows = await self._db.read(lambda tx: [_as_row(row) for row in tx.execute(query)]) if prefix else []
@@ -275,7 +280,8 @@ class DelegationRows:
     async def list(self, session_id: str | None = None) -> list[DelegationRow]:
         """Return the delegations of a session in the order of their start; None: of all, oldest first."""
         if session_id is None:
-            return sorted(await self._rows(), key=lambda row: row.started_at_ms)
+            rows = await self._rows(is_whole(delegations.c.session_id))
+            return sorted(rows, key=lambda row: row.started_at_ms)
         return await self._rows(delegations.c.session_id == session_id)
 
 

@@ -16,6 +16,8 @@ def mark_delivered(
 ) -> None:
     """Set the flags of delegations whose reports `message_id` carries; None when no message does.
 
+    One that this very message delivered already stays as it is: its answer was lost and it comes again.
+
     Raises:
         SidequestError: `DELEGATION_UNKNOWN`; `STORE_CONFLICT` when one still runs or was delivered before.
     """
@@ -33,7 +35,7 @@ def mark_delivered(
     for row in rows:
         if row.status == Status.RUNNING.value:
             raise _refused(f"Delegation {row.id} is still running and has no report to deliver.")
-        if row.delivered:
+        if row.delivered and (message_id is None or row.delivered_by != message_id):
             how = f"by message {row.delivered_by}" if row.delivered_by else "to whoever asked for it"
             raise _refused(f"The report of delegation {row.id} was delivered {how}.")
     tx.execute(update(delegations).where(mine).values(delivered=True, delivered_by=message_id))

@@ -27,13 +27,17 @@ class Events:
     async def append(self, session_id: str, new: Sequence[Numbered]) -> None:
         """Store events in one transaction; the first one's number is the newest stored number plus 1.
 
+        Those that are stored already, because an answer of the database was lost, are recognised.
+
         Raises:
-            SidequestError: `STORE_CONFLICT` when a number is missing or comes twice; nothing is stored.
+            SidequestError: `STORE_CONFLICT` when a number is missing, or stands for another event; nothing is
+                stored.
         """
 
         def add(tx: Connection) -> None:
             expected = _newest(tx, session_id) + 1
-            for numbered in new:
+            fresh = [numbered for numbered in new if not _is_stored(tx, session_id, numbered, expected)]
+            for numbered in fresh:
                 if numbered.number != expected:
                     raise SidequestError(
                         ErrorCode.STORE_CONFLICT,
@@ -41,8 +45,8 @@ class Events:
                         "This is a defect of the program that numbered them; report it.",
                     )
                 expected += 1
-            if new:
-                tx.execute(insert(events), [_values(session_id, numbered) for numbered in new])
+            if fresh:
+                tx.execute(insert(events), [_values(session_id, numbered) for numbered in fresh])
 
         await self._db.write_session(session_id, add)
 
@@ -91,6 +95,19 @@ def _newest(tx: Connection, session_id: str) -> int:
         tx.execute(select(func.max(events.c.number)).where(events.c.session_id == session_id)).scalar_one()
         or 0
     )
+
+
+def _is_stored(tx: Connection, session_id: str, numbered: Numbered, expected: int) -> bool:
+    """Say whether the very same event is stored; one from `expected` on is not."""
+    if numbered.number >= expected:
+        return False
+    row = tx.execute(
+        select(events.c.at_ms, events.c.type, events.c.delegation_id).where(
+            events.c.session_id == session_id, events.c.number == numbered.number
+        )
+    ).one_or_none()
+    told = (numbered.at_ms, numbered.event.type, numbered.event.delegation_id)
+    return row is not None and tuple(row) == told
 
 
 def _values(session_id: str, numbered: Numbered) -> dict[str, object]:

@@ -1,17 +1,25 @@
-"""Who works on a session: one process at a time, until its lease runs out."""
+"""Who works on a session: one process at a time, until its lease runs out.
+
+On a server its clock decides: those of two machines may differ by more than a lease lasts. SQLite is one
+machine with one clock, the caller's. Times go in and come out by the caller's clock.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, delete, select, text, update
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.store.database import AnyRow, Database, upsert
 from sidequest.store.processes import is_dead
 from sidequest.store.rows import Holder, Lease
 from sidequest.store.tables import leases
+
+_SERVER_MS = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
 
 class Leases:
@@ -35,19 +43,21 @@ class Leases:
 
         def take(tx: Connection) -> Lease:
             current = lease_of(tx, session_id)
-            if current is not None and current.holder.id != holder.id and current.expires_at_ms > now_ms:
-                raise busy(current)
+            now = clock(tx, now_ms)
+            ahead = now_ms - now
+            if current is not None and current.holder.id != holder.id and current.expires_at_ms > now:
+                raise busy(_moved(current, ahead))
             same = current is not None and current.holder.id == holder.id
-            since = current.since_ms if current is not None and same else now_ms
+            since = current.since_ms if current is not None and same else now
             values = {
                 "holder": holder.id,
                 "host": holder.host,
                 "pid": holder.pid,
                 "since_ms": since,
-                "expires_at_ms": now_ms + ttl_ms,
+                "expires_at_ms": now + ttl_ms,
             }
             upsert(tx, leases, {"session_id": session_id}, values)
-            return Lease(session_id, holder, since, now_ms + ttl_ms)
+            return Lease(session_id, holder, since + ahead, now_ms + ttl_ms)
 
         def hold(lease: Lease) -> None:
             self._db.held[session_id] = holder.id
@@ -67,16 +77,18 @@ class Leases:
         Raises:
             SidequestError: `AGENT_BUSY` when another process has taken it over; `SESSION_UNKNOWN`.
         """
-        expires = now_ms + ttl_ms
 
         def extend(tx: Connection) -> Lease:
             current = lease_of(tx, lease.session_id)
+            now = clock(tx, now_ms)
+            ahead = now_ms - now
             if current is None or current.holder.id != lease.holder.id:
-                raise busy(current) if current else _lost(lease)
+                raise busy(_moved(current, ahead)) if current else _lost(lease)
+            expires = now + ttl_ms
             tx.execute(
                 update(leases).where(leases.c.session_id == lease.session_id).values(expires_at_ms=expires)
             )
-            return Lease(lease.session_id, lease.holder, current.since_ms, expires)
+            return Lease(lease.session_id, lease.holder, current.since_ms + ahead, expires + ahead)
 
         return await self._db.write_session(lease.session_id, extend, fenced=False)
 
@@ -111,15 +123,42 @@ class Leases:
 
     async def get(self, session_id: str) -> Lease | None:
         """Return who holds the session, also when the lease has run out, or None."""
-        return await self._db.read(lambda tx: lease_of(tx, session_id))
+
+        def find(tx: Connection) -> Lease | None:
+            lease = lease_of(tx, session_id)
+            return None if lease is None else _moved(lease, _ahead(tx))
+
+        return await self._db.read(find)
 
     async def all(self) -> list[Lease]:
         """Return every lease there is, also those that have run out."""
-        return await self._db.read(lambda tx: [_as_lease(row) for row in tx.execute(select(leases))])
+
+        def find(tx: Connection) -> list[Lease]:
+            ahead = _ahead(tx)
+            return [_moved(_as_lease(row), ahead) for row in tx.execute(select(leases))]
+
+        return await self._db.read(find)
+
+
+def clock(tx: Connection, caller_ms: int) -> int:
+    """Return the time by which leases are measured, where it is `caller_ms` for the caller; in ms."""
+    if tx.dialect.name == "sqlite":
+        return caller_ms
+    return int(tx.execute(_SERVER_MS).scalar_one())
+
+
+def _ahead(tx: Connection) -> int:
+    """Return how much this machine's clock is ahead of the one that decides, in ms."""
+    here = time.time_ns() // 1_000_000
+    return here - clock(tx, here)
+
+
+def _moved(lease: Lease, ms: int) -> Lease:
+    return replace(lease, since_ms=lease.since_ms + ms, expires_at_ms=lease.expires_at_ms + ms)
 
 
 def lease_of(tx: Connection, session_id: str) -> Lease | None:
-    """Return the lease on a session, or None."""
+    """Return the lease on a session, with times by the clock that decides, or None."""
     row = tx.execute(select(leases).where(leases.c.session_id == session_id)).one_or_none()
     return None if row is None else _as_lease(row)
 

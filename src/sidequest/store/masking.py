@@ -1,9 +1,9 @@
-"""The single place that masks known secrets, in everything that is written.
+"""The single place that masks known secrets, in all content that is written.
 
-`Masker` stands in front of the database driver: every text that a statement carries goes through it, whoever
-made the statement. It knows values, not patterns: what was given at open, and the values of variables whose
-name says that they are a secret. A value is found as it is and in the escapes that JSON, HTML-safe JSON and
-URLs write, at any depth of JSON inside JSON.
+The types of the columns (`columns`) call `Masker` for every value that a statement carries, whoever made the
+statement. It knows values, not patterns: what was given at open, and the values of variables whose name says
+that they are a secret. A value is found as it is and in the escapes that JSON, HTML-safe JSON and URLs write,
+at any depth of JSON inside JSON. What is content in a JSON document, and what structure, `structure` knows.
 
 Blind spots: a value that was encoded otherwise (base64 of a file, compressed, letters spelled as escapes),
 or cut in the middle. Text that no database of ours can hold (NUL, lone surrogates) becomes U+FFFD here too.
@@ -13,25 +13,47 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from sidequest.store.structure import Mask, masked_messages, masked_record
 
 MIN_SECRET_CHARS = 8
 """Shorter values are no secrets to us: masking them would tear holes into ordinary text."""
 MASK = "[masked]"
+MAX_WORD_CHARS = 15
+"""Longest value that may be an ordinary word, inclusive; see `worth_masking`."""
 _SECRET_NAMES = ("_TOKEN", "_KEY", "_SECRET")
+_ORDINARY = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[-_./: ](?:[A-Z]?[a-z]+|[A-Z]+))*")
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 _SHORT_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _SLASHES = r"\\{1,63}"
 """Backslashes in front of an escaped character: 63 are six depths of JSON; a bound keeps the search quick."""
+_OPEN_ESCAPE = re.compile(r"(?:\\{1,63}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]?)\Z")
+"""The beginning of a character that is written as an escape."""
 _PLAIN_RUN = re.compile(r"[A-Za-z0-9_.~\-]+")
 
 
 def secrets_of(env: Mapping[str, str]) -> list[str]:
     """Return the values of variables named `*_TOKEN`, `*_KEY` or `*_SECRET`, in any case."""
     return [value for name, value in env.items() if name.upper().endswith(_SECRET_NAMES)]
+
+
+def worth_masking(values: Iterable[str]) -> list[str]:
+    """Return the values that are secrets: no short ones, and none that reads like a word or a name.
+
+    `development`, `customer_id`, `postgres` and `lm-studio` are what many variables and local servers have
+    for a key. Masking them would tear holes into ordinary text and hide nothing. Ordinary is a value of
+    letters alone, in words of one case, of at most `MAX_WORD_CHARS` characters.
+    """
+    stripped = (value.strip() for value in values)
+    return [
+        value
+        for value in stripped
+        if len(value) >= MIN_SECRET_CHARS and (len(value) > MAX_WORD_CHARS or not _ORDINARY.fullmatch(value))
+    ]
 
 
 def storable(text: str) -> str:
@@ -66,6 +88,7 @@ class Masker:
         # The longest run that no encoding changes: looking for it first keeps the expression off most texts.
         self._cores = sorted({max(_PLAIN_RUN.findall(value) or [""], key=len) for value in known})
         self._pattern = re.compile("|".join(map(_spellings, known))) if known else None
+        self._spelled = [[re.compile(_spelling(char)) for char in value] for value in known]
 
     def text(self, text: str) -> str:
         """Return `text` as it may be stored; JSON stays JSON, with its structure and its layout."""
@@ -85,26 +108,66 @@ class Masker:
             return text
         return masked if _says(masked, wanted) else to_json(wanted)
 
-    def parameters(self, parameters: Any) -> Any:
-        """Return the parameters of a statement with every text in them masked; anything else is untouched."""
-        if isinstance(parameters, str):
-            return self.text(parameters)
-        if isinstance(parameters, Mapping):
-            return {name: self.parameters(value) for name, value in parameters.items()}
-        if isinstance(parameters, tuple):
-            return tuple(map(self.parameters, parameters))
-        if isinstance(parameters, list):
-            return [self.parameters(value) for value in parameters]
-        return parameters
+    def record(self, document: str) -> str:
+        """Return a JSON document of ours as it may be stored."""
+        return self._document(document, masked_record)
+
+    def messages(self, document: str) -> str:
+        """Return pydantic-ai's JSON of a message, of a part or of a list of messages as it may be stored."""
+        return self._document(document, masked_messages)
+
+    def values(self, value: Any) -> Any:
+        """Return plain values of ours with their content masked, as `record` does."""
+        return masked_record(value, self._value)
+
+    def safe_length(self, text: str) -> int:
+        """Return how much of a text that is not complete may be told: what follows may begin a secret.
+
+        Cut there, no secret is in two pieces, whatever comes next.
+        """
+        cut = min(
+            (start for each in self._spelled if (start := _open_at(each, text)) is not None), default=-1
+        )
+        if cut < 0 or self._pattern is None:
+            return len(text)
+        for whole in self._pattern.finditer(text):
+            if whole.start() < cut < whole.end():
+                return whole.start()
+        return cut
+
+    def _document(self, document: str, masked: Callable[[Any, Mask], Any]) -> str:
+        document = storable(document)
+        if self._pattern is None or not any(core in document for core in self._cores):
+            return document
+        value = json.loads(document)
+        wanted = masked(value, self._value)
+        return document if wanted == value else to_json(wanted)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
-        if isinstance(value, list):
-            return [self._value(item) for item in value]
+        if isinstance(value, list | tuple):
+            return type(value)(self._value(item) for item in value)
         if isinstance(value, dict):
             return {self.text(key): self._value(item) for key, item in value.items()}
         return value
+
+
+def _open_at(secret: Sequence[re.Pattern[str]], text: str) -> int | None:
+    """Return where a secret, one expression a character, may have begun at the end of a text, or None."""
+    for first in secret[0].finditer(text):
+        position = first.end()
+        for char in secret[1:]:
+            if position == len(text):
+                return first.start()
+            found = char.match(text, position)
+            if found is None:
+                if _OPEN_ESCAPE.fullmatch(text, position):
+                    return first.start()
+                break
+            position = found.end()
+    begun = _OPEN_ESCAPE.search(text)
+    return None if begun is None else begun.start()
 
 
 def _says(document: str, value: object) -> bool:

@@ -103,13 +103,13 @@ def load_results(payloads: Iterable[str]) -> list[ToolReturnPart]:
 
 def as_stored(message: ModelMessage, masker: Masker) -> tuple[str, ModelMessage]:
     """Return a message as JSON and as it will be read again: masked, and known to be readable."""
-    document = masker.text(dump(message))
+    document = masker.messages(dump(message))
     return document, load(document)
 
 
 def result_as_stored(part: ToolReturnPart, masker: Masker) -> tuple[str, ToolReturnPart]:
     """Return a tool result as JSON and as it will be read again: masked, and known to be readable."""
-    document = masker.text(dump_result(part))
+    document = masker.messages(dump_result(part))
     (stored,) = load_results([document])
     return document, stored
 

@@ -6,7 +6,9 @@ read again behind it, so that two programs that open a new database at the same 
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from sqlalchemy import Connection, column, func, inspect, select, table
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.store.database import Database
 from sidequest.store.failures import Place
+from sidequest.store.tables import metadata
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -103,10 +106,34 @@ def _next_step(tx: Connection, steps: ScriptDirectory, place: Place) -> str | No
     return target
 
 
+def refuse_foreign_file(file: Path) -> None:
+    """Refuse an SQLite file that has tables and none of ours, before anything in it is changed.
+
+    To open it as a store would already change how it keeps its journal. What cannot be looked at is not
+    refused here: opening it says why.
+
+    Raises:
+        SidequestError: `STORE_FAILED`.
+    """
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=0)) as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.Error:
+        return
+    if names and VERSION_TABLE not in names:
+        raise _foreign(Place(str(file), file))
+
+
 def _refuse_foreign(tx: Connection, place: Place) -> None:
-    if inspect(tx).has_table("sessions"):
-        raise SidequestError(
-            ErrorCode.STORE_FAILED,
-            f"The database at {place.name} has tables of another program.",
-            "Give sidequest a database of its own.",
-        )
+    """Refuse tables that ours would meet; on a server, others beside them are none of our business."""
+    found = inspect(tx).get_table_names()
+    if found if tx.dialect.name == "sqlite" else not metadata.tables.keys().isdisjoint(found):
+        raise _foreign(place)
+
+
+def _foreign(place: Place) -> SidequestError:
+    return SidequestError(
+        ErrorCode.STORE_FAILED,
+        f"The database at {place.name} has tables of another program.",
+        "Give sidequest a database of its own.",
+    )

@@ -18,6 +18,7 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.store.database import AnyRow, Database
 from sidequest.store.rows import Match, Page
 from sidequest.store.tables import messages, search_words, tool_results
+from sidequest.store.unfinished import is_whole
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -204,8 +205,8 @@ def matching(tx: Connection, query: Query, session_id: str | None, lanes: Lanes)
             .order_by(messages.c.row_id.desc())
             .limit(_PAGE_OF_CANDIDATES)
         )
-        if session_id is not None:
-            statement = statement.where(messages.c.session_id == session_id)
+        mine = messages.c.session_id
+        statement = statement.where(is_whole(mine) if session_id is None else mine == session_id)
         if lanes is not None:
             statement = statement.where(in_lanes(lanes))
         if before is not None:

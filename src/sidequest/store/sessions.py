@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, true, update
+from sqlalchemy import Connection, Select, and_, func, insert, select, true, update
 
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.store.branches import copy_branch, cut_branch
+from sidequest.store.branches import begin_copy, copy_messages, copy_results, cut_branch, end_copy
 from sidequest.store.database import AnyRow, Database, touch, unknown_session
-from sidequest.store.leases import busy, lease_of
+from sidequest.store.leases import busy, clock, lease_of
 from sidequest.store.rows import NewSession, SessionRow, Truncated
 from sidequest.store.search import Query, indexed, matching
 from sidequest.store.tables import delegations, messages, sessions
+from sidequest.store.unfinished import ROWS_OF_A_STEP, is_whole, left_behind, mark, remove_some, unmark
 
 DEFAULT_LISTED = 50
 SHOWN_CANDIDATES = 5
@@ -88,7 +92,7 @@ class Sessions:
         takes those whose title holds this text, whatever the case of its letters; empty takes all.
         """
         query = Query.of(search)
-        of_root = true() if root is None else sessions.c.root == root
+        of_root = and_(is_whole(sessions.c.id), true() if root is None else sessions.c.root == root)
 
         def find(tx: Connection) -> list[SessionRow]:
             newest_first = _rows().where(of_root).order_by(*_NEWEST_FIRST)
@@ -143,19 +147,38 @@ class Sessions:
     async def delete(self, session_id: str, *, now_ms: int) -> None:
         """Remove a session with everything that belongs to it.
 
+        It is gone for every reader at once; its rows go in steps, between which others write. What a failure
+        leaves of it, the next that opens the store removes.
+
         Raises:
             SidequestError: `SESSION_UNKNOWN`; `AGENT_BUSY` when another process works on it.
         """
 
-        def remove(tx: Connection) -> None:
+        def hide(tx: Connection) -> None:
             lease = lease_of(tx, session_id)
             mine = self._db.held.get(session_id)
-            if lease is not None and lease.holder.id != mine and lease.expires_at_ms > now_ms:
+            if lease is not None and lease.holder.id != mine and lease.expires_at_ms > clock(tx, now_ms):
                 raise busy(lease)
-            tx.execute(delete(sessions).where(sessions.c.id == session_id))
+            mark(tx, session_id, now_ms, removing=True)
 
-        await self._db.write_session(session_id, remove)
+        await self._db.write_session(session_id, hide)
         self._db.held.pop(session_id, None)
+        await self._remove(session_id)
+        await self._db.forget_removed()
+
+    async def _remove(self, session_id: str) -> None:
+        while await self._db.write(lambda tx: remove_some(tx, session_id)):
+            await self._db.let_others_write()
+
+    async def left_behind(self, now_ms: int) -> Sequence[str]:
+        """Return ids of sessions that a process began to copy or to remove, and left when it ended."""
+        return await self._db.read(lambda tx: left_behind(tx, now_ms))
+
+    async def sweep(self, session_ids: Sequence[str]) -> None:
+        """Remove what `left_behind` returned."""
+        for session_id in session_ids:
+            await self._remove(session_id)
+        await self._db.forget_removed()
 
     async def fork(
         self,
@@ -174,11 +197,14 @@ class Sessions:
         was delivered beyond the branch is undelivered in it. Events, the lease and grants do not come along:
         rights are asked for again. `title` None keeps the title.
 
+        A long one is copied in steps, between which others write; it is there for readers when it is whole.
+
         Raises:
-            SidequestError: `SESSION_UNKNOWN`; `MESSAGE_UNKNOWN`; `STORE_CONFLICT` when `new_id` is taken.
+            SidequestError: `SESSION_UNKNOWN`; `MESSAGE_UNKNOWN`; `STORE_CONFLICT` when `new_id` is taken, or
+                when the source was cut or removed meanwhile.
         """
 
-        def copy(tx: Connection) -> SessionRow:
+        def begin(tx: Connection) -> Sequence[int]:
             source = _one(tx, session_id)
             through = _cut_position(tx, session_id, through_message_id)
             anchor = through_message_id or _id_at(tx, session_id, through)
@@ -194,10 +220,37 @@ class Sessions:
                     forked_through=anchor,
                 )
             )
-            copy_branch(tx, session_id, new_id, through, at_ms)
+            mark(tx, new_id, at_ms, removing=False)
+            return begin_copy(tx, session_id, new_id, through)
+
+        def end(tx: Connection) -> SessionRow:
+            end_copy(tx, session_id, new_id, at_ms)
+            unmark(tx, new_id)
             return _one(tx, new_id)
 
-        return await self._db.write_session(session_id, copy, fenced=False)
+        def at_once(tx: Connection) -> SessionRow | Sequence[int]:
+            row_ids = begin(tx)
+            if len(row_ids) > ROWS_OF_A_STEP:
+                return row_ids
+            copy_messages(tx, session_id, new_id, row_ids)
+            copy_results(tx, session_id, new_id, row_ids)
+            return end(tx)
+
+        begun = await self._db.write_session(session_id, at_once, fenced=False)
+        if isinstance(begun, SessionRow):
+            return begun
+        try:
+            for copy in (copy_messages, copy_results):
+                for start in range(0, len(begun), ROWS_OF_A_STEP):
+                    some = begun[start : start + ROWS_OF_A_STEP]
+                    await self._db.let_others_write()
+                    await self._db.write(partial(copy, source=session_id, target=new_id, row_ids=some))
+            await self._db.let_others_write()
+            return await self._db.write_session(session_id, end, fenced=False)
+        except BaseException:
+            with suppress(SidequestError):  # the mark stays: it is removed later
+                await self._remove(new_id)
+            raise
 
     async def truncate(self, session_id: str, after_message_id: str | None) -> Truncated:
         """Remove the parent's rows behind a message; None removes all of them.
@@ -232,7 +285,8 @@ def _rows() -> Select[*tuple[Any, ...]]:
     )
     newest = func.coalesce(func.max(delegations.c.number), 0)
     delegated = select(newest).where(delegations.c.session_id == sessions.c.id).scalar_subquery()
-    return select(sessions, rows.label("messages"), delegated.label("delegations"))
+    shown = is_whole(sessions.c.id)
+    return select(sessions, rows.label("messages"), delegated.label("delegations")).where(shown)
 
 
 def _one(tx: Connection, session_id: str) -> SessionRow:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,9 +15,9 @@ from sidequest.store.events import Events
 from sidequest.store.failures import store_error
 from sidequest.store.leases import Leases
 from sidequest.store.locations import Location, locate, prepare_file
-from sidequest.store.masking import Masker, secrets_of
+from sidequest.store.masking import Masker, secrets_of, worth_masking
 from sidequest.store.rows import Problem
-from sidequest.store.schema import bring_up_to_date
+from sidequest.store.schema import bring_up_to_date, refuse_foreign_file
 from sidequest.store.search import Search
 from sidequest.store.sessions import Sessions
 from sidequest.store.state import Grants, SettingsState
@@ -40,6 +41,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._sweeping: asyncio.Task[None] | None = None
         self.sessions = Sessions(database)
         self.leases = Leases(database)
         self.events = Events(database)
@@ -60,8 +62,9 @@ class Store:
 
         `url` is a path, `sqlite:///PATH` or `postgresql://USER@HOST/DATABASE`; None means
         `$XDG_DATA_HOME/sidequest/sidequest.db`, else the same below `~/.local/share`. `env` is the
-        environment: its values named `*_TOKEN`, `*_KEY` and `*_SECRET` are masked in everything that is
-        written, like `secrets`. `lock_wait_ms` is how long a write waits for another program's, in ms.
+        environment: its values named `*_TOKEN`, `*_KEY` and `*_SECRET` are masked in all content that is
+        written, like `secrets`, unless they are short or ordinary words. `lock_wait_ms` is how long a write
+        waits for another program's, in ms.
 
         Raises:
             SidequestError: `SETTINGS_INVALID` for an address that is none, `MISSING_EXTRA` without the
@@ -74,22 +77,39 @@ class Store:
                 prepare_file(location.place.file)
             except OSError as error:
                 raise store_error(error, location.place) from error
+            await asyncio.to_thread(refuse_foreign_file, location.place.file)
         password = location.url.password
-        masker = Masker([*secrets, *secrets_of(env), *([str(password)] if password else [])])
+        masker = Masker(worth_masking([*secrets, *secrets_of(env), *([str(password)] if password else [])]))
         database = Database(location, masker, lock_wait_ms)
         try:
             await _prepare(database, location, lock_wait_ms)
         except BaseException:
             await database.close()
             raise
-        return cls(database)
+        store = cls(database)
+        await store._sweep()
+        return store
+
+    async def _sweep(self) -> None:
+        """Begin to remove what killed processes left behind; the next that opens the store goes on."""
+        with suppress(SidequestError):
+            left = await self.sessions.left_behind(time.time_ns() // 1_000_000)
+            if left:
+                self._sweeping = asyncio.create_task(self._swept(left))
+
+    async def _swept(self, session_ids: Sequence[str]) -> None:
+        with suppress(SidequestError):
+            await self.sessions.sweep(session_ids)
 
     def mask(self, secrets: Iterable[str]) -> None:
         """Mask `secrets` too in everything that is written from now on, such as a key that was just set."""
-        self._db.masker.learn(secrets)
+        self._db.masker.learn(worth_masking(secrets))
 
     async def close(self) -> None:
         """Close every connection; a transaction that runs is finished first."""
+        if self._sweeping is not None and not self._sweeping.done():
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
         await self._db.close()
 
     async def __aenter__(self) -> Self:
@@ -109,8 +129,12 @@ class Store:
         return self._db.place.name
 
     def masked(self, value: Any) -> Any:
-        """Return plain values as they would be stored: known secrets in their texts are masked."""
-        return self._db.masker.parameters(value)
+        """Return plain values as they would be stored: known secrets in their content are masked."""
+        return self._db.masker.values(value)
+
+    def safe_length(self, text: str) -> int:
+        """Return how much of a text that still grows may be told: no known secret is cut in two there."""
+        return self._db.masker.safe_length(text)
 
     @cached_property
     def transcript(self) -> Transcript:

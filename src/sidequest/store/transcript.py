@@ -37,7 +37,8 @@ class Transcript:
         """Append messages to their lanes in one transaction and return their positions.
 
         The tool results of a request are joined to the calls they answer; one that was recorded before is
-        not stored again, and where the two differ the version that is sent counts.
+        not stored again, and where the two differ the version that is sent counts. Messages that are stored
+        already, because an answer of the database was lost, are recognised.
 
         Raises:
             SidequestError: `SESSION_UNKNOWN`, `DELEGATION_UNKNOWN`, `STORE_CONFLICT` for an id that is
@@ -157,6 +158,9 @@ def append_rows(
     tx: Connection, masker: Masker, session_id: str, new: Sequence[NewMessage]
 ) -> tuple[int, ...]:
     """Append messages inside a transaction that is alone on the session; see `Transcript.append`."""
+    known = _stored_before(tx, masker, session_id, new)
+    if known is not None:
+        return known
     lanes: dict[str | None, _Lane] = {}
     batch = _Batch()
     for item in new:
@@ -169,6 +173,37 @@ def append_rows(
         _insert(tx, batch)
         touch(tx, session_id, max(item.created_at_ms for item in new))
     return tuple(row["position"] for row in batch.messages)
+
+
+def _stored_before(
+    tx: Connection, masker: Masker, session_id: str, new: Sequence[NewMessage]
+) -> tuple[int, ...] | None:
+    """Return the positions of the very same messages, or None when they are not all stored."""
+    rows = tx.execute(
+        select(
+            messages.c.id,
+            messages.c.position,
+            messages.c.delegation_id,
+            messages.c.kind,
+            messages.c.created_at_ms,
+            messages.c.text,
+        ).where(messages.c.session_id == session_id, messages.c.id.in_([item.id for item in new]))
+    ).all()
+    if not new or len(rows) != len(new):
+        return None
+    stored = {row.id: row for row in rows}
+    for item in new:
+        row = stored[item.id]
+        if (row.delegation_id, row.kind, row.created_at_ms) != (
+            item.delegation_id,
+            item.message.kind,
+            item.created_at_ms,
+        ):
+            return None
+        _, message = payload.as_stored(item.message, masker)
+        if row.text != masker.text(payload.spoken_text(message)):
+            return None
+    return tuple(stored[item.id].position for item in new)
 
 
 def _open_lane(tx: Connection, session_id: str, delegation_id: str | None) -> _Lane:

@@ -28,6 +28,7 @@ from sidequest.store.tables import (
     sessions,
     tool_results,
 )
+from sidequest.store.unfinished import is_whole
 
 _BATCH = 500
 
@@ -38,7 +39,8 @@ def problems_of(tx: Connection, session_id: str | None) -> Iterator[Problem]:
     """Yield what does not hold, of one session, or of all and of the database itself."""
     if session_id is None:
         yield from _database(tx)
-        ids = tx.execute(select(sessions.c.id).order_by(sessions.c.id)).scalars().all()
+        whole = select(sessions.c.id).where(is_whole(sessions.c.id))
+        ids = tx.execute(whole.order_by(sessions.c.id)).scalars().all()
     else:
         ids = [session_id]
     for each in ids:

@@ -13,7 +13,6 @@ from sidequest.surfaces.assemble import Parts, Place
 from sidequest.surfaces.storing import (
     Keeping,
     folder_of,
-    known_secrets,
     newest_of,
     now_ms,
     open_to_keep,
@@ -153,7 +152,7 @@ async def keeping(keep: Keeping, parts: Parts) -> AsyncIterator[Kept | None]:
     if keep.off:
         yield None
         return
-    async with await open_to_keep(keep.store, parts.settings, known_secrets(parts.registry)) as store:
+    async with await open_to_keep(keep.store, parts.settings, parts.registry.secrets()) as store:
         kept = Kept(store)
         if keep.delegation is not None:
             found = await store.delegations.find(keep.delegation)

@@ -18,7 +18,6 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.store import processes
 
 if TYPE_CHECKING:
-    from sidequest.models.registry import ModelRegistry
     from sidequest.store import Lease, SessionRow, Store
     from sidequest.surfaces.settings import Settings
 
@@ -65,16 +64,6 @@ class Keeping:
 def now_ms() -> int:
     """Return the time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
-
-
-def known_secrets(registry: ModelRegistry) -> list[str]:
-    """Return keys and header values of every configured model: the store masks them wherever they appear."""
-    return [
-        secret.get_secret_value()
-        for binding in registry.listed()
-        for secret in (binding.api_key, *binding.headers.values())
-        if secret is not None
-    ]
 
 
 async def open_to_keep(url: str | None, settings: Settings, secrets: Iterable[str]) -> Store:

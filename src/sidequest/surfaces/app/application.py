@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from sidequest.surfaces.app.live import LiveSessions
 from sidequest.surfaces.assemble import Parts, Place, assemble
-from sidequest.surfaces.storing import known_secrets
 
 if TYPE_CHECKING:
     from sidequest.store import Store
@@ -62,7 +61,7 @@ async def open_application(
     env = os.environ if env is None else env
     parts = assemble(Place(root, agents_dirs), env)
     address = store_url if store_url is not None else parts.settings.store
-    async with await Store.open(address, env=env, secrets=known_secrets(parts.registry)) as store:
+    async with await Store.open(address, env=env, secrets=parts.registry.secrets()) as store:
         live = LiveSessions(store)
         application = Application(parts.root, env, store, live, agents_dirs)
         live.assemble = application.parts

@@ -23,7 +23,7 @@ from sidequest.surfaces.assemble import (
     session_options,
 )
 from sidequest.surfaces.kept import Kept
-from sidequest.surfaces.storing import folder_of, known_secrets, now_ms
+from sidequest.surfaces.storing import folder_of, now_ms
 
 if TYPE_CHECKING:
     from sidequest.core.compaction import CompactionOutcome
@@ -141,7 +141,7 @@ class LiveSessions:
         self, session: Session, kept: Kept, parts: Parts, model: str | None, title: str
     ) -> Live:
         # A key may have been set since the store was opened.
-        self.store.mask(known_secrets(parts.registry))
+        self.store.mask(parts.registry.secrets())
         try:
             await kept.attach(session, title)
         except BaseException:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ FORMATS = ("json", "md")
 FORMAT_VERSION = 1
 """Version of the JSON; it grows when a reader of the one before would misread it."""
 
+_PRIVATE = 0o600
 Lanes = Mapping[str, Sequence["StoredMessage"]]
 """The messages of delegations by their ids."""
 
@@ -30,7 +33,7 @@ def export_session(session: str, store: str | None, *, form: str | None, output:
     """Write a session and return the exit code.
 
     `form` None follows the ending of `output`, else it is JSON. `output` None is standard output; a file
-    that is there is replaced.
+    that is there is replaced. It can be read by its owner alone, like the store.
 
     Raises:
         SidequestError: `USAGE` for an unknown format or a file that cannot be written; `SESSION_UNKNOWN`.
@@ -49,12 +52,19 @@ def export_session(session: str, store: str | None, *, form: str | None, output:
         print(text, end="")
         return Exit.DONE
     try:
-        output.expanduser().write_text(text, encoding="utf-8")
+        _write_private(output.expanduser(), text)
     except OSError as error:
         raise SidequestError(
             ErrorCode.USAGE, f"{output} cannot be written: {error.strerror}.", "Name another file."
         ) from error
     return Exit.DONE
+
+
+def _write_private(path: Path, text: str) -> None:
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, _PRIVATE)) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # an earlier export may be open to others
+            os.fchmod(file.fileno(), _PRIVATE)
+        file.write(text)
 
 
 def _format(form: str | None, output: Path | None) -> str:
