@@ -26,7 +26,15 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.outcome import Status
 from sidequest.store.delegations import interrupt_running
 from sidequest.store.rows import Truncated
-from sidequest.store.tables import checkpoints, delegations, messages, search_words, tool_results
+from sidequest.store.tables import (
+    checkpoints,
+    delegations,
+    messages,
+    search_words,
+    tool_results,
+    tool_words,
+    whole_results,
+)
 
 
 def copy_branch(tx: Connection, source: str, target: str, through: int, at_ms: int) -> None:
@@ -63,6 +71,16 @@ def copy_branch(tx: Connection, source: str, target: str, through: int, at_ms: i
         select().where(tool_results.c.session_id == source, tool_results.c.message_id.in_(kept_ids)),
     )
     _copy_words(tx, source, target)
+    _copy(
+        tx,
+        tool_words,
+        mine,
+        select()
+        .where(tool_words.c.session_id == source, tool_words.c.message_id.in_(kept_ids))
+        .order_by(tool_words.c.row_id),
+        leave_out={"row_id"},
+    )
+    _copy(tx, whole_results, mine, select().where(whole_results.c.session_id == source))
     anchors = select(messages.c.id).where(kept, messages.c.delegation_id.is_(None))
     _copy(
         tx,

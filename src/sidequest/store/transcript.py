@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
-from sqlalchemy import Connection, insert, select, update
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from sqlalchemy import Connection, delete, insert, select, update
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.store import payload
+from sidequest.store.call_words import call_words
 from sidequest.store.database import AnyRow, Database, touch
 from sidequest.store.delivery import mark_delivered, unknown_delegation
 from sidequest.store.lanes import (
@@ -24,7 +25,7 @@ from sidequest.store.lanes import (
 from sidequest.store.masking import Masker
 from sidequest.store.rows import NewMessage, StoredMessage
 from sidequest.store.search import index_words
-from sidequest.store.tables import delegations, messages, search_words, tool_results
+from sidequest.store.tables import delegations, messages, search_words, tool_results, tool_words
 
 
 class Transcript:
@@ -143,6 +144,8 @@ class _Calls:
     """The calls of a response that no request carries a result of, with the recorded row if there is one."""
 
     response_id: str | None = None
+    parts: dict[str, ToolCallPart] = field(default_factory=dict)
+    """Every call of the response, by id."""
     open: dict[str, AnyRow | None] = field(default_factory=dict)
 
 
@@ -153,6 +156,8 @@ class _Batch:
     messages: list[dict[str, Any]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     carried: list[dict[str, Any]] = field(default_factory=list)
+    words: list[dict[str, Any]] = field(default_factory=list)
+    """What the results among them are found by."""
 
 
 def append_rows(
@@ -191,8 +196,8 @@ def _open_calls(tx: Connection, session_id: str, delegation_id: str | None) -> _
         tool_results.c.session_id == session_id, tool_results.c.message_id == response.id
     )
     recorded = {row.tool_call_id: row for row in tx.execute(results)}
-    calls = _Calls(response.id)
-    for call_id in payload.distinct_calls(payload.load_row(response.payload, response.id)):
+    calls = _Calls(response.id, payload.distinct_calls(payload.load_row(response.payload, response.id)))
+    for call_id in calls.parts:
         row = recorded.get(call_id)
         if row is None or row.carrier_id is None:
             calls.open[call_id] = row
@@ -204,7 +209,8 @@ def _add(
 ) -> None:
     document, message = payload.as_stored(item.message, masker)
     if isinstance(message, ModelResponse):
-        lane.calls = _Calls(item.id, dict.fromkeys(payload.distinct_calls(message)))
+        parts = payload.distinct_calls(message)
+        lane.calls = _Calls(item.id, parts, dict.fromkeys(parts))
     elif any(isinstance(part, ToolReturnPart) for part in message.parts):
         if lane.calls is None:
             lane.calls = _open_calls(tx, session_id, item.delegation_id)
@@ -248,6 +254,8 @@ def _take_results(
             batch.results.append(row)
         else:
             batch.carried.append(row | {"created_at_ms": recorded.created_at_ms})
+        if recorded is None or recorded.payload != row["payload"]:
+            batch.words.append(_words(row, calls.parts[part.tool_call_id], part))
     return replace(request, parts=rest)
 
 
@@ -275,6 +283,25 @@ def _insert(tx: Connection, batch: _Batch) -> None:
         tx.execute(insert(tool_results), batch.results)
     for row in batch.carried:
         tx.execute(update(tool_results).where(_is_result(row)).values(row))
+    for indexed in batch.words:
+        _index(tx, indexed)
+
+
+def _words(key: dict[str, Any], call: ToolCallPart, part: ToolReturnPart) -> dict[str, Any]:
+    names = ("session_id", "message_id", "tool_call_id")
+    return {**{name: key[name] for name in names}, "words": call_words(call, part)}
+
+
+def _index(tx: Connection, words: dict[str, Any]) -> None:
+    """Index a result, in place of an earlier version of it."""
+    tx.execute(
+        delete(tool_words).where(
+            tool_words.c.session_id == words["session_id"],
+            tool_words.c.message_id == words["message_id"],
+            tool_words.c.tool_call_id == words["tool_call_id"],
+        )
+    )
+    tx.execute(insert(tool_words).values(words))
 
 
 def _is_result(row: dict[str, Any]) -> Any:
@@ -300,7 +327,8 @@ def _record(
             f"Session {session_id} has no message {message_id}.",
             "Append the response before the results of its calls.",
         )
-    if part.tool_call_id not in payload.distinct_calls(payload.load_row(row.payload, message_id)):
+    calls = payload.distinct_calls(payload.load_row(row.payload, message_id))
+    if part.tool_call_id not in calls:
         raise _conflict(f"Message {message_id} makes no call {part.tool_call_id}.")
     key = {"session_id": session_id, "message_id": message_id, "tool_call_id": part.tool_call_id}
     known = tx.execute(select(tool_results.c.payload).where(_is_result(key))).scalar_one_or_none()
@@ -319,6 +347,7 @@ def _record(
             f"The call {part.tool_call_id} of message {message_id} was closed without a result before."
         )
     tx.execute(insert(tool_results).values(**key, **_result_values(document, part, created_at_ms)))
+    _index(tx, _words(key, calls[part.tool_call_id], part))
     return True
 
 
@@ -336,6 +365,7 @@ def close_open(tx: Connection, session_id: str, delegation_id: str | None, at_ms
         values = _result_values(payload.dump_result(part), part, at_ms)
         key = {"session_id": session_id, "message_id": known.response_id, "tool_call_id": call.tool_call_id}
         tx.execute(insert(tool_results).values(**key, **values))
+        _index(tx, _words(key, call, part))
     return len(missing)
 
 
