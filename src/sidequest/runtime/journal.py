@@ -102,23 +102,32 @@ class Journal:
     """Ends of delegations that are not stored yet, with their times."""
     _given: list[str] = field(default_factory=list, init=False)
     """Delegations whose report somebody else than the parent was given, which is not stored yet."""
+    _whole: list[tuple[str, str]] = field(default_factory=list, init=False)
+    """Paths and texts of tool results that were cut, whole, which are not stored yet."""
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def event(self, numbered: Numbered) -> None:
         """Take an event; it is stored ahead of the next step of any run, in order."""
         self._events.append(numbered)
 
+    def whole(self, path: str, text: str) -> None:
+        """Take a tool result that was cut; it is stored ahead of the message that names `path`."""
+        self._whole.append((path, text))
+
     async def flush(self) -> None:
-        """Store the ends of delegations and the events that were taken.
+        """Store the ends of delegations, whole results and the events that were taken.
 
         Raises:
             SidequestError: the store failed; what is not stored stays and is tried again.
         """
-        if self._events or self._ended or self._given:
+        if self._events or self._ended or self._given or self._whole:
             await to_its_end(self._flush())
 
     async def _flush(self) -> None:
         async with self._writing:
+            while self._whole:
+                await self.store.whole_results.put(self.session_id, *self._whole[0], self.now_ms())
+                del self._whole[0]
             while self._ended:
                 outcome, at_ms = self._ended[0]
                 try:

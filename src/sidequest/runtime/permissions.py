@@ -173,6 +173,8 @@ class Rights:
     host_tools: frozenset[str] = frozenset()
     """Names of tools that the host program gave itself: a mode does not ask about them, a deny rule and a
     definition's own `permission` do."""
+    here: Callable[[str], str] = field(default=lambda path: path)
+    """Where a path leads that an earlier process gave out; every other one is given back."""
 
     def action(self, tool: str, arguments: dict[str, Any]) -> Action:
         """Return what a call of `tool` would do."""
@@ -181,7 +183,8 @@ class Rights:
         if not isinstance(named, str) or not self.roots:
             return Action(tool, command=command if isinstance(command, str) else None)
         try:
-            path = Path(os.path.realpath(self.roots[0] / named))
+            reading = tool not in EDIT_TOOLS
+            path = Path(os.path.realpath(self.roots[0] / (self.here(named) if reading else named)))
             inside = any(path.is_relative_to(root) for root in self.roots)
         except (OSError, ValueError):
             return Action(tool, named, inside=False)

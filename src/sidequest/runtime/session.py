@@ -190,6 +190,7 @@ class Session:
             options.permission_mode,
             options.deny,
             roots=(self.workspace.root, Path(os.path.realpath(self._scratch))),
+            here=self.workspace.spilled.here,
         )
         self.delegations = Delegations(
             catalog,
@@ -276,6 +277,7 @@ class Session:
         self._lane = self._journal.lane()
         self.delegations.let_go()
         unsettled = await self._load(store, self._lane) if stored else []
+        await self._keep_whole(store, self._journal, stored)
         if session_id is None:
             await self._store_held(store, self._lane, held)
         self.log.subscribe(self._journal.event)
@@ -297,6 +299,17 @@ class Session:
         self.log.start = loaded.newest_event
         self.delegations.restore(loaded.delegations)
         return loaded.unsettled
+
+    async def _keep_whole(self, store: Store, journal: Journal, stored: bool) -> None:
+        """Have tool results that were cut stored whole, and let those be read that are stored already."""
+        spilled = self.workspace.spilled
+        for path, text in await spilled.whole() if not stored or spilled.own else ():
+            journal.whole(path, text)
+        await journal.flush()
+        if stored:
+            paths = await store.whole_results.list(self.id)
+            spilled.expect(paths, partial(store.whole_results.get, self.id))
+        spilled.keep = journal.whole
 
     async def _note_place(self, store: Store) -> None:
         """Store where the session works from now on, and say so when it worked elsewhere before."""
@@ -659,6 +672,7 @@ class Session:
         models = RegistryModels(self.models.registry, self.models.session)
         other = Session(self.options, self.catalog, models, sleep=self._sleep, jitter=self._jitter)
         other.messages = snapshot(self.messages, same_model=True)
+        other.workspace.spilled.copy_from(self.workspace.spilled)
         if self._through is not None:
             other._origin = Origin(self.id, self._through, tuple(other.messages))
         return other
