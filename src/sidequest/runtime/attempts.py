@@ -58,7 +58,7 @@ from sidequest.core.recovery import (
 from sidequest.core.reduction import repair, shrink_bytes, without_unfinished_tail
 from sidequest.core.tokens import TokenMeter
 from sidequest.core.transcript import marked
-from sidequest.runtime.costs import Price, catalog_price
+from sidequest.runtime.costs import Price, catalog_price, telling
 from sidequest.runtime.gate import GatedModel, gate_for
 from sidequest.runtime.guard import ContextGuard, ContextOverflow, Measured
 from sidequest.runtime.journal import with_calls_closed
@@ -207,8 +207,10 @@ class Attempts:
         server = getattr(self.model.model, "base_url", None) or ""
         gate = gate_for(f"{self.model.key} {server}", self.clock, self.sleep)
         gated = replace(self.model, model=GatedModel(self.model.model, gate, self._meaning))
+        # Every answer to a summary request is paid for, also one that cannot be used.
+        price = telling(self.model.price, self.recorder.watch.spend_on_summary)
         self.guard.summarise = model_summariser(
-            gated.model, self.model.settings, self._is_transient, self.sleep, self.model.price
+            gated.model, self.model.settings, self._is_transient, self.sleep, price
         )
         agent = self.make_agent(gated, [self.recorder, self.guard])
         self.recorder.asked = False

@@ -113,6 +113,7 @@ class Delegations:
         """
         planner = self._planner
         checked = planner.check(request)
+        self.account.require()
         return self._launch(planner.plan(checked, parent, prefix), request, checked)
 
     def check(self, request: StartRequest) -> Checked:
@@ -121,7 +122,9 @@ class Delegations:
         Raises:
             SidequestError: what is wrong and what can be done.
         """
-        return self._planner.check(request)
+        checked = self._planner.check(request)
+        self.account.require()
+        return checked
 
     def require_nothing_gained(self, delegation_id: str) -> None:
         """Refuse a chain whose definition allows more than when it ran last: a resume grants nothing new.

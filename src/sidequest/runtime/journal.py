@@ -104,6 +104,8 @@ class Journal:
     """Delegations whose report somebody else than the parent was given, which is not stored yet."""
     _whole: list[tuple[str, str]] = field(default_factory=list, init=False)
     """Paths and texts of tool results that were cut, whole, which are not stored yet."""
+    _spent_usd: float = field(default=0.0, init=False)
+    """What was spent and is not stored yet."""
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def event(self, numbered: Numbered) -> None:
@@ -114,17 +116,28 @@ class Journal:
         """Take a tool result that was cut; it is stored ahead of the message that names `path`."""
         self._whole.append((path, text))
 
+    def spent(self, cost_usd: float) -> None:
+        """Take what an answer cost; it is stored ahead of the answer."""
+        self._spent_usd += cost_usd
+
     async def flush(self) -> None:
-        """Store the ends of delegations, whole results and the events that were taken.
+        """Store what was spent, the ends of delegations, whole results and the events that were taken.
 
         Raises:
             SidequestError: the store failed; what is not stored stays and is tried again.
         """
-        if self._events or self._ended or self._given or self._whole:
+        if self._events or self._ended or self._given or self._whole or self._spent_usd:
             await to_its_end(self._flush())
 
     async def _flush(self) -> None:
         async with self._writing:
+            if cost := self._spent_usd:
+                self._spent_usd = 0.0
+                try:
+                    await self.store.sessions.spend(self.session_id, cost)
+                except SidequestError:
+                    self._spent_usd += cost
+                    raise
             while self._whole:
                 await self.store.whole_results.put(self.session_id, *self._whole[0], self.now_ms())
                 del self._whole[0]

@@ -48,6 +48,7 @@ from sidequest.core.provider_errors import Pattern
 from sidequest.core.transcript import reports_in, snapshot
 from sidequest.models.registry import ModelRegistry
 from sidequest.runtime.attempts import Attempts, ResolvedModel, RunFailed
+from sidequest.runtime.costs import telling
 from sidequest.runtime.delegation import OUTPUT_RETRIES, TOOL_RETRIES, is_cancelled
 from sidequest.runtime.delegations import MAX_RUNNING, MAX_TOTAL, Delegations
 from sidequest.runtime.hold import Hold
@@ -137,7 +138,8 @@ class SessionOptions:
     limits: Limits = field(default_factory=Limits)
     """Limits of each turn of the parent agent."""
     max_cost_usd: float | None = None
-    """Most US dollars that the session and all of its delegations may spend; None means no limit."""
+    """Most US dollars that the session and all of its delegations may spend, in all processes that go on with
+    it, summaries included; None means no limit. A fork has an account of its own."""
     stream: bool = False
     """Whether answers of the parent are emitted as they come instead of per turn."""
 
@@ -277,6 +279,7 @@ class Session:
         self._lane = self._journal.lane()
         self.delegations.let_go()
         unsettled = await self._load(store, self._lane) if stored else []
+        await self._keep_account(store, self._journal)
         await self._keep_whole(store, self._journal, stored)
         if session_id is None:
             await self._store_held(store, self._lane, held)
@@ -299,6 +302,14 @@ class Session:
         self.log.start = loaded.newest_event
         self.delegations.restore(loaded.delegations)
         return loaded.unsettled
+
+    async def _keep_account(self, store: Store, journal: Journal) -> None:
+        """Go on with the account of earlier processes, and have what is spent stored."""
+        account = self.delegations.account
+        if account.spent_usd:
+            journal.spent(account.spent_usd)
+        account.spent_usd += (await store.sessions.get(self.id)).spent_usd
+        account.told = journal.spent
 
     async def _keep_whole(self, store: Store, journal: Journal, stored: bool) -> None:
         """Have tool results that were cut stored whole, and let those be read that are stored already."""
@@ -367,7 +378,8 @@ class Session:
         """Give the parent agent a message and return how its turn ended; failures are in the result.
 
         Raises:
-            SidequestError: `USAGE` for an empty text, `AGENT_BUSY` while another turn runs.
+            SidequestError: `USAGE` for an empty text, `AGENT_BUSY` while another turn runs,
+                `SUBAGENT_COST_LIMIT` when the session has spent all it may; nothing was asked then.
         """
         if not text.strip():
             raise SidequestError(ErrorCode.USAGE, "The prompt is empty.", "Write what you want to be done.")
@@ -376,6 +388,7 @@ class Session:
             raise SidequestError(
                 ErrorCode.AGENT_BUSY, "This session is working already.", "Wait for it or stop it."
             )
+        self.delegations.account.require()
         job: asyncio.Task[TurnResult] = asyncio.create_task(self._turn(text))
         self._job, self._ending = job, False
         try:
@@ -613,11 +626,13 @@ class Session:
         Raises:
             SidequestError: `AGENT_BUSY` during a turn; `CONTEXT_COMPACTION_FAILED` when there is nothing to
                 summarise or no summary could be made; `TURN_ABORTED` when `stop` ended it; `USAGE` when the
-                session is closed. The conversation is then unchanged.
+                session is closed; `SUBAGENT_COST_LIMIT` when it has spent all it may. The conversation is
+                then unchanged.
         """
         self._require_open()
         if self._job is not None:
             raise SidequestError(ErrorCode.AGENT_BUSY, "A turn is running.", "Compact between turns.")
+        self.delegations.account.require()
         # A job like a turn: what is said meanwhile must not be overwritten by the summary of what was.
         job: asyncio.Task[CompactionOutcome] = asyncio.create_task(self._compact(focus))
         self._job = job
@@ -637,10 +652,12 @@ class Session:
 
     async def _compact(self, focus: str | None) -> CompactionOutcome:
         model = self.models.session_model()
+        watch = LimitWatch(account=self.delegations.account)
+        price = telling(model.price, watch.spend_on_summary)
         outcome = await compact(
             self.messages,
             budget=model.budget(),
-            summarise=model_summariser(model.model, model.settings, lambda error: False, self._sleep),
+            summarise=model_summariser(model.model, model.settings, lambda error: False, self._sleep, price),
             retention="completed_turn",
             force=True,
             focus=focus,
