@@ -97,6 +97,10 @@ class Journal:
     store: Store
     session_id: str
     now_ms: Callable[[], int]
+    unsaved: SidequestError | None = field(default=None, init=False)
+    """Why a delegation could not store a step; whoever begins a turn sets it to None."""
+    on_unsaved: Callable[[], None] = field(default=lambda: None, init=False)
+    """Called when `unsaved` is set: the turn that the delegation works for must not go on."""
     _events: list[Numbered] = field(default_factory=list, init=False)
     _ended: list[tuple[Outcome, int]] = field(default_factory=list, init=False)
     """Ends of delegations that are not stored yet, with their times."""
@@ -162,6 +166,11 @@ class Journal:
             if pending:
                 await self.store.events.append(self.session_id, pending)
                 del self._events[: len(pending)]
+
+    def broke(self, error: SidequestError) -> None:
+        """Note that a delegation could not store a step, and have the turn ended."""
+        self.unsaved = self.unsaved or error
+        self.on_unsaved()
 
     def lane(self, delegation_id: str | None = None, agent: str | None = None) -> LaneJournal:
         """Return the journal of one run: the parent's own for None, else a delegation's."""
@@ -232,7 +241,15 @@ class LaneJournal:
 
         So is what an earlier step could not store, such as the note on how a turn ended.
         """
-        await to_its_end(self._store_tail(history))
+        await self._saved(self._store_tail(history))
+
+    async def _saved(self, step: Coroutine[Any, Any, None]) -> None:
+        try:
+            await to_its_end(step)
+        except SidequestError as error:
+            if self.delegation_id is not None:
+                self.journal.broke(error)
+            raise
 
     async def _store_tail(self, history: Sequence[ModelMessage]) -> None:
         self.answer = None
@@ -260,7 +277,7 @@ class LaneJournal:
 
     async def said(self, response: ModelResponse, progress: DelegationProgress | None = None) -> None:
         """Store an answer, before anything of it is done, and how far its delegation is."""
-        await to_its_end(self._store_answer(response, progress))
+        await self._saved(self._store_answer(response, progress))
 
     async def _store_answer(self, response: ModelResponse, progress: DelegationProgress | None) -> None:
         journal = self.journal
@@ -284,7 +301,7 @@ class LaneJournal:
 
     async def result(self, part: ToolReturnPart, delivers: Sequence[str] = ()) -> None:
         """Store the result of a call, a failure too; `delivers` are delegations whose reports it holds."""
-        await to_its_end(self._store_result(part, delivers))
+        await self._saved(self._store_result(part, delivers))
 
     async def _store_result(self, part: ToolReturnPart, delivers: Sequence[str]) -> None:
         if self._response_id is None or part.tool_call_id in self.results:

@@ -210,6 +210,8 @@ class Session:
             jitter=jitter,
         )
         self._job: asyncio.Task[Any] | None = None
+        self._in_turn = False
+        """Whether what runs is a turn."""
         self._ending = False
         """Whether the turn is over but for its end being stored, which no stop interrupts."""
         self._window = WindowState(remind=True)
@@ -276,6 +278,7 @@ class Session:
             await store.sessions.create(NewSession(self.id, _now_ms(), title, root, model))
         self._hold = await Hold.take(store, self.id, _now_ms)
         self._journal = Journal(store, self.id, _now_ms)
+        self._journal.on_unsaved = self._end_turn
         self._lane = self._journal.lane()
         self.delegations.let_go()
         unsettled = await self._load(store, self._lane) if stored else []
@@ -390,7 +393,7 @@ class Session:
             )
         self.delegations.account.require()
         job: asyncio.Task[TurnResult] = asyncio.create_task(self._turn(text))
-        self._job, self._ending = job, False
+        self._job, self._ending, self._in_turn = job, False, True
         try:
             # Not awaited itself: the turn answers its own cancellation, and the caller's must go on.
             await asyncio.wait([job])
@@ -400,8 +403,14 @@ class Session:
             await _ended(job)
             raise
         finally:
-            self._job, self._ending = None, False
+            self._job, self._ending, self._in_turn = None, False, False
         return job.result()
+
+    def _end_turn(self) -> None:
+        """End the turn that runs: a delegation of this session cannot be stored any more."""
+        job = self._job
+        if job is not None and self._in_turn and not (self._ending or job.done() or job.cancelling()):
+            job.cancel()
 
     def _require_open(self) -> None:
         if self._closed:
@@ -412,6 +421,8 @@ class Session:
         before = {record.id for record in self.delegations.records.all()}
         delivered = {record.id for record in self.delegations.records.all() if record.delivered}
         attempts = self._attempts()
+        if self._journal is not None:
+            self._journal.unsaved = None
         failure: Failure | None = None
         reason, answer = StopReason.STOP, ""
         attempts.messages = [*self.messages, ModelRequest(parts=[UserPromptPart(text)])]
@@ -433,7 +444,10 @@ class Session:
             else:
                 failure, reason = _told_to_user(failed.failure), StopReason.ERROR
         except asyncio.CancelledError:
-            if is_cancelled():
+            unsaved = self._journal.unsaved if self._journal is not None else None
+            if unsaved is not None:
+                failure, reason = unsaved.failure, StopReason.ERROR
+            elif is_cancelled():
                 failure, reason = Failure(ErrorCode.TURN_ABORTED, "The turn was stopped."), StopReason.STOPPED
             else:
                 message = "A model or a tool cancelled itself; nobody stopped the turn."
