@@ -15,15 +15,16 @@ import pytest
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from sidequest.core.transcript import validate
-from sidequest.store import SessionRow
+from sidequest.store import SessionRow, Store
 from sidequest.surfaces.storing import now_ms
-from tests.core.builders import user
+from tests.core.builders import call, result, says, user
 from tests.support.neutral import Reject, Reply, Seen
 from tests.support.provider import LoopbackProvider
 from tests.surfaces.conftest import Cli, Result, write_settings
 from tests.surfaces.stored import (
     EXPLORER,
     SESSION,
+    Conversation,
     dead_pid,
     harbour_in,
     hold,
@@ -188,6 +189,11 @@ class TestGoingOn:
         assert (result.code, result.out, shown_session(result)) == (0, "Here.\n", "5e551011")
         assert result.err.startswith("going on with session 5e551011 (11 messages): Berths and tides\n")
         assert len(rows(home)) == 3
+
+    def test_continue_takes_what_was_delegated_when_nothing_was_said(self, cli: Cli, home: Path):
+        cli("delegate", "explorer", QUESTION)
+        result = cli("run", QUESTION, "--continue")
+        assert (result.code, len(rows(home))) == (0, 1)
 
     def test_delegations_are_numbered_over_all_runs(self, cli: Cli, harbour: str):
         assert "#3 explorer  started on" in cli("run", QUESTION, "--continue").err
@@ -393,6 +399,18 @@ class TestExport:
         explorer = data["delegations"][0]
         assert (explorer["id"], len(explorer["messages"])) == (EXPLORER, 4)
         assert data["checkpoints"][0]["summary"] == "Goal: berths."
+
+    def test_results_that_a_kill_left_behind_are_in_it(self, cli: Cli, home: Path, harbour: str):
+        async def kill(store: Store) -> None:
+            talk = Conversation(store)
+            talk.rows = 50
+            asked = await talk.say(user("Look."), says("", call("k1"), call("k2")))
+            given = result("known", "k1")
+            await store.transcript.record_result(talk.id, asked, given, talk.tick())
+
+        with_store(home, kill)
+        newest = json.loads(cli("sessions", "export", "5e55").out)["messages"][-1]
+        assert [(part["tool_call_id"], part["content"]) for part in newest["results"]] == [("k1", "known")]
 
     def test_the_ending_of_the_file_says_the_format(self, cli: Cli, harbour: str):
         result = cli("sessions", "export", "5e55", "--output", "talk.md")

@@ -71,6 +71,7 @@ def as_json(found: StoredSession, lanes: Lanes) -> str:
     """Return everything that is stored of a session as one JSON object, indented.
 
     Messages are pydantic-ai's own JSON, tool results inside; its `ModelMessagesTypeAdapter` reads them.
+    Results that no message took to the model, as after a kill, stand beside the message that called for them.
     """
     import json
 
@@ -92,16 +93,21 @@ def as_json(found: StoredSession, lanes: Lanes) -> str:
 
 
 def _message(stored: StoredMessage) -> dict[str, Any]:
-    from pydantic_ai.messages import ModelMessagesTypeAdapter
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest
 
     (message,) = ModelMessagesTypeAdapter.dump_python([stored.message], mode="json")
-    return {
+    data = {
         "id": stored.id,
         "position": stored.position,
         "atMs": stored.created_at_ms,
         "tokens": stored.tokens,
         "message": message,
     }
+    waiting = [result.part for result in stored.results if result.carrier_id is None]
+    if waiting:
+        (request,) = ModelMessagesTypeAdapter.dump_python([ModelRequest(parts=waiting)], mode="json")
+        data["results"] = request["parts"]
+    return data
 
 
 def _checkpoint(row: CheckpointRow) -> dict[str, Any]:
