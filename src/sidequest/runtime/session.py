@@ -265,9 +265,9 @@ class Session:
         """
         if self._job is not None or self.delegations.records.running():
             raise SidequestError(ErrorCode.AGENT_BUSY, "This session is working.", "Attach it between turns.")
-        held, stored = self.messages, True
+        key, held, stored = self.id, self.messages, True
         if session_id is not None:
-            self.id, held = (await store.sessions.get(session_id)).id, []
+            key, held = (await store.sessions.get(session_id)).id, []
         elif self._origin is not None and self._origin.begins(held):
             stored = await branch(store, self._origin, self.id, self.models.session.key, _now_ms())
             held = held[len(self._origin.messages) :] if stored else held
@@ -276,7 +276,8 @@ class Session:
         if not stored:
             root, model, title = str(self.workspace.root), self.models.session.key, first_words(held)
             await store.sessions.create(NewSession(self.id, _now_ms(), title, root, model))
-        self._hold = await Hold.take(store, self.id, _now_ms)
+        self._hold = await Hold.take(store, key, _now_ms)
+        self.id = key
         self._journal = Journal(store, self.id, _now_ms)
         self._journal.on_unsaved = self._end_turn
         self._lane = self._journal.lane()
@@ -500,10 +501,13 @@ class Session:
                 record.delivered = record.store_error is not None or record.for_caller
 
     async def _entitle(self, text: str) -> None:
-        """Name a session after its first prompt."""
-        if self._journal is not None and (self._untitled or not self.messages):
-            await self._journal.store.sessions.rename(self.id, title_of(text))
-            self._untitled = False
+        """Name a session after its first prompt, unless somebody has named it meanwhile."""
+        if self._journal is None or not self._untitled:
+            return
+        store = self._journal.store
+        if not (await store.sessions.get(self.id)).title:
+            await store.sessions.rename(self.id, title_of(text))
+        self._untitled = False
 
     async def _store_end(self, failure: Failure) -> None:
         """Store the line that says how a failed turn ended, behind what else is not stored yet."""
