@@ -182,11 +182,11 @@ class DelegationRows:
         """
         return await self._db.read(lambda tx: require(tx, session_id, delegation_id))
 
-    async def find(self, prefix: str) -> DelegationRow:
-        """Return the delegation with that id, or the only one whose id begins so, in any session.
+    async def find(self, prefix: str, session_id: str | None = None) -> DelegationRow:
+        """Return the delegation with that id, or the only one whose id begins so.
 
-        A fork keeps the ids of what it copied: of several with one id, that of the session which was used
-        last is meant.
+        `session_id` None looks in every session. A fork keeps the ids of what it copied: of several with one
+        id, that of the session which was used last is meant then.
 
         Raises:
             SidequestError: `DELEGATION_UNKNOWN`, also when several ids begin so.
@@ -197,6 +197,8 @@ class DelegationRows:
             .where(func.substr(delegations.c.id, 1, len(prefix)) == prefix)
             .order_by(sessions.c.updated_at_ms.desc(), sessions.c.created_at_ms, sessions.c.id)
         )
+        if session_id is not None:
+            query = query.where(delegations.c.session_id == session_id)
         rows = await self._db.read(lambda tx: [_as_row(row) for row in tx.execute(query)]) if prefix else []
         rows = [row for row in rows if row.id == prefix] or rows
         if not rows:
@@ -285,6 +287,7 @@ def interrupt_running(tx: Connection, session_id: str, at_ms: int) -> list[Deleg
     )
     ids = tx.execute(running.order_by(delegations.c.number)).scalars().all()
     for delegation_id in ids:
+        known = _account_of(tx, session_id, delegation_id)
         close_open(tx, session_id, delegation_id, at_ms)
         tx.execute(
             update(delegations)
@@ -293,10 +296,39 @@ def interrupt_running(tx: Connection, session_id: str, at_ms: int) -> list[Deleg
                 status=Status.INTERRUPTED.value,
                 report=_last_text(tx, session_id, delegation_id),
                 updated_at_ms=at_ms,
-                completed_at_ms=at_ms,
+                **known,
             )
         )
     return [require(tx, session_id, delegation_id) for delegation_id in ids]
+
+
+def _account_of(tx: Connection, session_id: str, delegation_id: str) -> dict[str, object]:
+    """Return what a delegation did until its process died, as far as it is stored; its calls are still open.
+
+    It ended when the last thing of it was stored: nobody knows of more. Of the calls that have no result the
+    first one had begun, since a delegate's tools run one after the other.
+    """
+    from sidequest.store.transcript import open_calls
+
+    row = tx.execute(select(delegations).where(_is(session_id, delegation_id))).one()
+    lane = and_(messages.c.session_id == session_id, messages.c.delegation_id == delegation_id)
+    said = tx.execute(select(func.max(messages.c.created_at_ms)).where(lane)).scalar_one()
+    count, given = tx.execute(
+        select(func.count(), func.max(tool_results.c.created_at_ms))
+        .join(
+            messages,
+            and_(
+                messages.c.session_id == tool_results.c.session_id, messages.c.id == tool_results.c.message_id
+            ),
+        )
+        .where(lane)
+    ).one()
+    begun = open_calls(tx, session_id, delegation_id)[:1]
+    return {
+        "completed_at_ms": max(row.updated_at_ms, said or 0, given or 0),
+        "tool_calls": max(row.tool_calls, count + len(begun)),
+        "last_tool": begun[0] if begun else row.last_tool,
+    }
 
 
 def _is(session_id: str, delegation_id: str) -> ColumnElement[bool]:

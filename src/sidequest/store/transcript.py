@@ -351,6 +351,12 @@ def _record(
     return True
 
 
+def open_calls(tx: Connection, session_id: str, delegation_id: str | None) -> list[str]:
+    """Return the tools of the newest response's calls that have no result, in the order of the calls."""
+    known = _open_calls(tx, session_id, delegation_id)
+    return [known.parts[key].tool_name for key, recorded in known.open.items() if recorded is None]
+
+
 def close_open(tx: Connection, session_id: str, delegation_id: str | None, at_ms: int) -> int:
     """Store placeholders inside a transaction; see `Transcript.close_open`."""
     response = newest_response(tx, session_id, delegation_id)
