@@ -119,21 +119,27 @@ class StoredDelegation:
     messages: Sequence[StoredMessage]
 
 
-def show_delegation(delegation: str, store: str | None, *, messages: bool, as_json: bool) -> int:
+def show_delegation(
+    delegation: str, store: str | None, *, session: str | None, messages: bool, as_json: bool
+) -> int:
     """Print a delegation and return the exit code; with `messages` also everything that it said and did.
 
+    `session` is the id of its session, or its beginning: a fork holds copies with the ids of the originals.
+    None means the session that was used last.
+
     Raises:
-        SidequestError: `DELEGATION_UNKNOWN`, or the store failed.
+        SidequestError: `DELEGATION_UNKNOWN`, `SESSION_UNKNOWN`, or the store failed.
     """
 
     async def read() -> StoredDelegation:
         async with existing_store(store) as opened:
-            row = await opened.delegations.find(delegation)
+            owner = None if session is None else (await opened.sessions.get(session)).id
+            row = await opened.delegations.find(delegation, owner)
             chain = await opened.delegations.chain(row.session_id, row.id)
             later = next((other for other in chain.delegations if other.resumed_from == row.id), None)
             said = await opened.transcript.load(row.session_id, row.id) if messages else []
-            session = await opened.sessions.get(row.session_id)
-            return StoredDelegation(row, session, later, await in_use(opened, [row]), said)
+            held = await in_use(opened, chain.delegations)
+            return StoredDelegation(row, await opened.sessions.get(row.session_id), later, held, said)
 
     found = asyncio.run(read())
     if as_json:
@@ -188,7 +194,7 @@ def _facts(found: StoredDelegation) -> Iterator[tuple[str, str | Text]]:
     if row.resumed_from:
         yield "went on with", short_id(row.resumed_from)
     if found.later:
-        yield "went on in", f"{short_id(found.later.id)}, {found.later.status.value}"
+        yield "went on in", f"{short_id(found.later.id)}, {status_of(found.later, found.held).value}"
     if error := outcome.get("error"):
         yield "error", Text(f"{error['code']}: {one_line(error['message'])}", "red")
 
