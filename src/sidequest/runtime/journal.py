@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +28,7 @@ from sidequest.core.events import Numbered
 from sidequest.core.outcome import Outcome
 from sidequest.core.transcript import delivered_ids, mark_of
 from sidequest.store.payload import distinct_calls, interrupted
-from sidequest.store.rows import DelegationProgress, NewCheckpoint, NewDelegation, NewMessage
+from sidequest.store.rows import DelegationProgress, Grant, NewCheckpoint, NewDelegation, NewMessage
 
 if TYPE_CHECKING:
     from sidequest.store.store import Store
@@ -108,6 +108,8 @@ class Journal:
     """Delegations whose report somebody else than the parent was given, which is not stored yet."""
     _whole: list[tuple[str, str]] = field(default_factory=list, init=False)
     """Paths and texts of tool results that were cut, whole, which are not stored yet."""
+    _granted: list[str] = field(default_factory=list, init=False)
+    """What a person has allowed for the session, which is not stored yet."""
     _spent_usd: float = field(default=0.0, init=False)
     """What was spent and is not stored yet."""
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -120,17 +122,22 @@ class Journal:
         """Take a tool result that was cut; it is stored ahead of the message that names `path`."""
         self._whole.append((path, text))
 
+    def granted(self, rules: Iterable[str]) -> None:
+        """Take what a person allowed for the session; it is stored ahead of the next step of any run."""
+        self._granted += rules
+
     def spent(self, cost_usd: float) -> None:
         """Take what an answer cost; it is stored ahead of the answer."""
         self._spent_usd += cost_usd
 
     async def flush(self) -> None:
-        """Store what was spent, the ends of delegations, whole results and the events that were taken.
+        """Store everything that was taken: costs, grants, whole results, ends of delegations, events.
 
         Raises:
             SidequestError: the store failed; what is not stored stays and is tried again.
         """
-        if self._events or self._ended or self._given or self._whole or self._spent_usd:
+        due = (self._events, self._ended, self._given, self._whole, self._granted, self._spent_usd)
+        if any(due):
             await to_its_end(self._flush())
 
     async def _flush(self) -> None:
@@ -142,6 +149,10 @@ class Journal:
                 except SidequestError:
                     self._spent_usd += cost
                     raise
+            while self._granted:
+                grant = Grant(self._granted[0], True, self.now_ms())
+                await self.store.grants.put(self.session_id, grant)
+                del self._granted[0]
             while self._whole:
                 await self.store.whole_results.put(self.session_id, *self._whole[0], self.now_ms())
                 del self._whole[0]

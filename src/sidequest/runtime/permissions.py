@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,8 @@ class Questions:
     """The queue of a session. Answers never mix: each question has a future of its own."""
 
     no_surface_wait_s: float = NO_SURFACE_WAIT_S
+    on_granted: Callable[[frozenset[str]], None] = field(default=lambda rules: None)
+    """Told what is allowed for the session from now on, as `grants_of` names it."""
     _queue: list[Question] = field(default_factory=list, init=False)
     _grants: set[str] = field(default_factory=set, init=False)
     _surfaces: dict[object, Callable[[], None]] = field(default_factory=dict, init=False)
@@ -86,6 +88,15 @@ class Questions:
     def waiting(self) -> tuple[Question, ...]:
         """Every question that waits, oldest first."""
         return tuple(self._queue)
+
+    @property
+    def granted(self) -> frozenset[str]:
+        """What is allowed for the session."""
+        return frozenset(self._grants)
+
+    def grant(self, rules: Iterable[str]) -> None:
+        """Allow for the session what a person allowed for it in an earlier process."""
+        self._grants.update(rules)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -133,6 +144,7 @@ class Questions:
             if question.id == question_id and not question.reply.done():
                 if answer.allowed and answer.for_session:
                     self._grants |= grants_of(question.action)
+                    self.on_granted(grants_of(question.action))
                 question.reply.set_result(answer)
                 self._queue.remove(question)
                 self._tell()

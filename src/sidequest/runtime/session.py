@@ -284,6 +284,7 @@ class Session:
         self.delegations.let_go()
         unsettled = await self._load(store, self._lane) if stored else []
         await self._keep_account(store, self._journal)
+        await self._keep_grants(store, self._journal)
         await self._keep_whole(store, self._journal, stored)
         if session_id is None:
             await self._store_held(store, self._lane, held)
@@ -314,6 +315,17 @@ class Session:
             journal.spent(account.spent_usd)
         account.spent_usd += (await store.sessions.get(self.id)).spent_usd
         account.told = journal.spent
+
+    async def _keep_grants(self, store: Store, journal: Journal) -> None:
+        """Go on with what a person allowed for this session; of another folder nothing was allowed."""
+        row, questions = await store.sessions.get(self.id), self.rights.questions
+        journal.granted(questions.granted)
+        questions.on_granted = journal.granted
+        for grant in await store.grants.list(self.id):
+            if row.root is None or not _same_folder(row.root, str(self.workspace.root)):
+                await store.grants.remove(self.id, grant.rule)
+            elif grant.allowed:
+                questions.grant([grant.rule])
 
     async def _keep_whole(self, store: Store, journal: Journal, stored: bool) -> None:
         """Have tool results that were cut stored whole, and let those be read that are stored already."""
@@ -385,6 +397,7 @@ class Session:
             SidequestError: `USAGE` for an empty text, `AGENT_BUSY` while another turn runs,
                 `SUBAGENT_COST_LIMIT` when the session has spent all it may; nothing was asked then.
         """
+        text = _sendable(text)
         if not text.strip():
             raise SidequestError(ErrorCode.USAGE, "The prompt is empty.", "Write what you want to be done.")
         self._require_open()
@@ -610,7 +623,7 @@ class Session:
         """
         self._require_open()
         request = StartRequest(
-            agent, task, model=model, context=context, resume=resume, snippets=tuple(snippets)
+            agent, _sendable(task), model=model, context=context, resume=resume, snippets=tuple(snippets)
         )
         paths = [str(path) for path in attachments]
         record = await spawn(self.delegations, request, self.messages, None, paths, consented=named_by_person)
@@ -678,7 +691,7 @@ class Session:
             summarise=model_summariser(model.model, model.settings, lambda error: False, self._sleep, price),
             retention="completed_turn",
             force=True,
-            focus=focus,
+            focus=None if focus is None else _sendable(focus),
             recall=self._window.recall,
         )
         if not isinstance(outcome, Compacted):
@@ -730,6 +743,11 @@ async def _ended(job: asyncio.Task[Any]) -> None:
     while not job.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([job])
+
+
+def _sendable(text: str) -> str:
+    """Return a text that can be sent and stored: bytes of a command line that are no UTF-8 are U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _same_folder(one: str, other: str) -> bool:

@@ -201,6 +201,8 @@ class LiveSessions:
         if live is not None and live.busy:
             raise _busy()
         await self.release(row.id)
+        for grant in await self.store.grants.list(row.id):
+            await self.store.grants.remove(row.id, grant.rule)
         await self.store.sessions.touch(row.id, now_ms(), model=binding.key)
         self._tell()
 
