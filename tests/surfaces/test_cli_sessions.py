@@ -426,6 +426,41 @@ class TestExport:
         complains(cli("sessions", "export", "5e", "-o", "no/x.md"), 2, "no/x.md cannot be written")
 
 
+class TestDamage:
+    """One row that cannot be read hides no other."""
+
+    @pytest.fixture(autouse=True)
+    def damage(self, home: Path, harbour: str) -> None:
+        with sqlite3.connect(store_of(home)) as connection:
+            connection.execute("UPDATE messages SET payload = '{' WHERE id LIKE 'm0000015%'")
+            connection.execute("UPDATE checkpoints SET details = '{'")
+            connection.execute(
+                "UPDATE delegations SET definition = '{', outcome = '{' WHERE id = ?", (EXPLORER,)
+            )
+
+    def test_show_has_what_is_sound_and_names_what_is_not(self, cli: Cli):
+        result = cli("sessions", "show", "5e55")
+        assert (result.code, "It is 12." in result.out) == (0, True)
+        assert "[This message is damaged in the store and cannot be read.]" in result.out
+        assert result.err == (
+            "warning: 1 message cannot be read, or a result of it: m0000015; "
+            "`sidequest sessions verify 5e551011` says what is damaged\n"
+        )
+
+    def test_export_too(self, cli: Cli):
+        data = json.loads(cli("sessions", "export", "5e55").out)
+        assert [row["id"][:8] for row in data["messages"] if row.get("damaged")] == ["m0000015"]
+        assert len(data["messages"]) == 11
+        assert "It is 12." in cli("sessions", "export", "5e55", "--format", "md").out
+
+    def test_a_fork_through_a_sound_message_can_be_gone_on_with(self, cli: Cli):
+        copy = cli("sessions", "fork", "5e55", "--through", "m0000002").out.strip()
+        assert cli("run", QUESTION, "--session", copy).code == 0
+
+    def test_its_delegations_are_shown(self, cli: Cli):
+        assert cli("delegations", "show", "de1e").code == 0
+
+
 class TestOrder:
     def test_rename_shows_the_new_title(self, cli: Cli, harbour: str):
         assert cli("sessions", "rename", "5e55", " Our\nharbour ").out == "5e551011  Our harbour\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, and_, func, insert, select, update
 
@@ -379,7 +379,17 @@ def _last_text(tx: Connection, session_id: str, delegation_id: str) -> str:
     return tx.execute(said).scalar_one_or_none() or ""
 
 
+def _readable(document: str) -> dict[str, Any]:
+    """Return a JSON object, empty when it is damaged: that grants nothing, and `verify` tells."""
+    try:
+        found = json.loads(document)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _as_row(row: AnyRow) -> DelegationRow:
+    outcome = _readable(row.outcome) if row.outcome is not None else None
     return DelegationRow(
         id=row.id,
         session_id=row.session_id,
@@ -392,7 +402,7 @@ def _as_row(row: AnyRow) -> DelegationRow:
         brief=row.brief,
         model=row.model,
         context_mode=row.context_mode,
-        definition=json.loads(row.definition),
+        definition=_readable(row.definition),
         parent_message_id=row.parent_message_id,
         parent_tool_call_id=row.parent_tool_call_id,
         started_after=row.started_after,
@@ -402,7 +412,7 @@ def _as_row(row: AnyRow) -> DelegationRow:
         tokens=row.tokens,
         last_tool=row.last_tool,
         report=row.report or "",
-        outcome=None if row.outcome is None else {**json.loads(row.outcome), "report": row.report or ""},
+        outcome={**outcome, "report": row.report or ""} if outcome else None,
         delivered=row.delivered,
         delivered_by=row.delivered_by,
         started_at_ms=row.started_at_ms,

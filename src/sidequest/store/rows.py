@@ -116,6 +116,8 @@ class StoredMessage:
     agent: str | None = None
     results: tuple[StoredResult, ...] = ()
     """Of a response: what its calls gave so far, in the order of the calls."""
+    damaged: bool = False
+    """Whether it or a result of it cannot be read: words stand for the message then, a result is left out."""
 
 
 @dataclass(frozen=True, slots=True)

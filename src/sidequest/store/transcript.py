@@ -76,17 +76,27 @@ class Transcript:
         await self._db.write_session(session_id, record)
 
     async def load(
-        self, session_id: str, delegation_id: str | None = None, *, after: int = 0, limit: int | None = None
+        self,
+        session_id: str,
+        delegation_id: str | None = None,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        damaged_too: bool = False,
     ) -> list[StoredMessage]:
         """Return the rows of a lane behind position `after`, oldest first, `limit` at most, as stored.
 
         `delegation_id` None is the parent's lane. A session or delegation without rows gives an empty list.
+        With `damaged_too` a message that cannot be read has words in its place; that is for people to look
+        at, not to go on with.
 
         Raises:
             SidequestError: `STORE_DAMAGED` when a row cannot be read.
         """
         return await self._db.read(
-            lambda tx: read_lane(tx, session_id, delegation_id, after=after, limit=limit)
+            lambda tx: read_lane(
+                tx, session_id, delegation_id, after=after, limit=limit, damaged_too=damaged_too
+            )
         )
 
     async def history(
@@ -353,14 +363,20 @@ def _record(
 
 def open_calls(tx: Connection, session_id: str, delegation_id: str | None) -> list[str]:
     """Return the tools of the newest response's calls that have no result, in the order of the calls."""
-    known = _open_calls(tx, session_id, delegation_id)
+    try:
+        known = _open_calls(tx, session_id, delegation_id)
+    except SidequestError:
+        return []  # what cannot be read made no call that anybody knows of
     return [known.parts[key].tool_name for key, recorded in known.open.items() if recorded is None]
 
 
 def close_open(tx: Connection, session_id: str, delegation_id: str | None, at_ms: int) -> int:
     """Store placeholders inside a transaction; see `Transcript.close_open`."""
     response = newest_response(tx, session_id, delegation_id)
-    message = payload.load_row(response.payload, response.id) if response is not None else None
+    try:
+        message = payload.load_row(response.payload, response.id) if response is not None else None
+    except SidequestError:
+        return 0  # what cannot be read made no call that anybody knows of
     if not isinstance(message, ModelResponse):
         return 0
     known = _open_calls(tx, session_id, delegation_id)

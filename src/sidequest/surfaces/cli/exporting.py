@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.surfaces.cli.errors import Exit
-from sidequest.surfaces.cli.showing import StoredSession, read_session, session_facts
+from sidequest.surfaces.cli.showing import StoredSession, read_session, session_facts, warn_of_damage
 from sidequest.surfaces.stored_rows import delegation_dict, session_dict, status_of, title_of, work_of
 from sidequest.surfaces.storing import existing_store
 from sidequest.surfaces.text import moment, one_line, printable, short_id
 
 if TYPE_CHECKING:
-    from sidequest.store import CheckpointRow, StoredMessage
+    from sidequest.store import CheckpointRow, Store, StoredMessage
     from sidequest.surfaces.transcripts import Entry
 
 FORMATS = ("json", "md")
@@ -41,9 +42,10 @@ def export_session(session: str, store: str | None, *, form: str | None, output:
         async with existing_store(store) as opened:
             found = await read_session(opened, session)
             ids = [row.id for row in found.delegations] if chosen == "json" else []
-            return found, {key: await opened.transcript.load(found.row.id, key) for key in ids}
+            return found, {key: await _lane(opened, found.row.id, key) for key in ids}
 
     found, lanes = asyncio.run(read())
+    warn_of_damage([*found.messages, *chain.from_iterable(lanes.values())], found.row.id)
     text = as_json(found, lanes) if chosen == "json" else as_markdown(found)
     if output is None:
         print(text, end="")
@@ -55,6 +57,10 @@ def export_session(session: str, store: str | None, *, form: str | None, output:
             ErrorCode.USAGE, f"{output} cannot be written: {error.strerror}.", "Name another file."
         ) from error
     return Exit.DONE
+
+
+async def _lane(store: Store, session_id: str, delegation_id: str) -> Sequence[StoredMessage]:
+    return await store.transcript.load(session_id, delegation_id, damaged_too=True)
 
 
 def _format(form: str | None, output: Path | None) -> str:
@@ -103,6 +109,8 @@ def _message(stored: StoredMessage) -> dict[str, Any]:
         "tokens": stored.tokens,
         "message": message,
     }
+    if stored.damaged:
+        data["damaged"] = True
     waiting = [result.part for result in stored.results if result.carrier_id is None]
     if waiting:
         (request,) = ModelMessagesTypeAdapter.dump_python([ModelRequest(parts=waiting)], mode="json")
