@@ -218,6 +218,9 @@ class Delegations:
             self._settle(record, run.refused(record.store_error.failure))
             return
         outcome = await run.run()
+        if self.journal is not None and self.journal.unsaved is not None:
+            # Not before it has ended by itself: one that was stopped is not gone on with.
+            self.journal.on_unsaved()
         if record.outcome is None:
             await self._store_end(record, outcome)
         self._settle(record, outcome)

@@ -100,7 +100,7 @@ class Journal:
     unsaved: SidequestError | None = field(default=None, init=False)
     """Why a delegation could not store a step; whoever begins a turn sets it to None."""
     on_unsaved: Callable[[], None] = field(default=lambda: None, init=False)
-    """Called when `unsaved` is set: the turn that the delegation works for must not go on."""
+    """Called when such a delegation has ended: the turn that it worked for must not go on."""
     _events: list[Numbered] = field(default_factory=list, init=False)
     _ended: list[tuple[Outcome, int]] = field(default_factory=list, init=False)
     """Ends of delegations that are not stored yet, with their times."""
@@ -178,11 +178,6 @@ class Journal:
                 await self.store.events.append(self.session_id, pending)
                 del self._events[: len(pending)]
 
-    def broke(self, error: SidequestError) -> None:
-        """Note that a delegation could not store a step, and have the turn ended."""
-        self.unsaved = self.unsaved or error
-        self.on_unsaved()
-
     def lane(self, delegation_id: str | None = None, agent: str | None = None) -> LaneJournal:
         """Return the journal of one run: the parent's own for None, else a delegation's."""
         return LaneJournal(self, delegation_id, agent)
@@ -259,7 +254,7 @@ class LaneJournal:
             await to_its_end(step)
         except SidequestError as error:
             if self.delegation_id is not None:
-                self.journal.broke(error)
+                self.journal.unsaved = self.journal.unsaved or error
             raise
 
     async def _store_tail(self, history: Sequence[ModelMessage]) -> None:
