@@ -54,6 +54,31 @@ class TestConversation:
         assert shown(model.asked[0].messages) == [*shown(before), "user: Once more."]
         assert [m.kind for m in model.asked[0].messages] == [m.kind for m in before] + ["request"]
 
+    @pytest.mark.parametrize("attached", [False, True])
+    @in_a_loop
+    async def test_the_first_prompt_names_a_session_that_nobody_has_named(
+        self, room: Room, attached: bool
+    ) -> None:
+        async with room.desk(ScriptedModel()) as desk:
+            key = desk.id
+            if attached:
+                await desk.store.sessions.rename(key, "Mine")
+        model = ScriptedModel("One.", "Two.")
+        async with room.desk(model, continues=key) as desk:
+            if not attached:
+                await desk.store.sessions.rename(key, "Mine")
+            await desk.prompt("First.")
+            await desk.prompt("Second.")
+            assert (await desk.store.sessions.get(key)).title == "Mine"
+
+    @in_a_loop
+    async def test_a_session_that_another_process_has_leaves_this_one_as_it_was(self, room: Room) -> None:
+        async with room.desk(ScriptedModel()) as desk, session(room.root, ScriptedModel()) as other:
+            before = other.id
+            with pytest.raises(SidequestError):
+                await other.attach(room.store, desk.id)  # type: ignore[arg-type]
+            assert other.id == before
+
     @in_a_loop
     async def test_an_unknown_session_is_refused(self, room: Room) -> None:
         with pytest.raises(SidequestError) as caught:

@@ -322,6 +322,30 @@ def reads(lines: int) -> Callable[[Desk], None]:
     return prepare
 
 
+class TestInterrupted:
+    @in_a_loop
+    async def test_each_of_several_that_a_kill_interrupted_can_be_gone_on_with(self, room: Room) -> None:
+        """The limit of two chains is about those that ended by themselves."""
+        hung = Doors("1")
+
+        async def child(asked: Asked) -> Any:
+            return hung if asked.results else reading("a")
+
+        tasks = calling(*[("Task", {"agent": "helper", "task": f"Job {n}."}) for n in range(4)])
+        async with room.desk(ScriptedModel(tasks, WAIT), ScriptedModel(child, repeat=True)) as desk:
+            turn = asyncio.create_task(desk.session.prompt("Go."))
+            await hung.arrived(4)
+            await desk.die()
+            await turn
+        again = ScriptedModel("Done.", repeat=True)
+        async with room.desk(ScriptedModel(), again, continues=desk.id) as desk:
+            interrupted = await desk.delegations()
+            assert [row.status for row in interrupted] == [Status.INTERRUPTED] * 4
+            for row in interrupted:
+                outcome = await desk.session.delegate("helper", "Go on.", resume=row.id)
+                assert outcome.status is Status.COMPLETED
+
+
 class TestRunning:
     @staticmethod
     def resume_first(text: str) -> Any:

@@ -94,7 +94,7 @@ class TestFullDisk:
             ballast.write_bytes(b"x" * _free(ballast.parent))
             return READ
 
-        parent = ScriptedModel(TASK, WAIT, "Thanks.")
+        parent = ScriptedModel(TASK, WAIT, "Thanks.", repeat=True)
         async with small_room.desk(parent, ScriptedModel(READ, fill, "Found.")) as desk:
             result = await desk.session.prompt("Delegate.")
             assert result.failure is not None
@@ -289,16 +289,39 @@ class TestEachStep:
             assert (await desk.lane())[2].startswith("Read gives")
         assert "42" in model.asked[-1].results[0]
 
+    @pytest.mark.parametrize("waits", [[WAIT], [], [calling(("Bash", {"command": "sleep 60"}))]])
     @in_a_loop
-    async def test_a_delegation_whose_rows_cannot_be_stored_fails_and_says_why(self, room: Room) -> None:
-        parent = ScriptedModel(TASK, WAIT, "I see.")
+    async def test_a_delegation_whose_rows_cannot_be_stored_ends_the_turn(
+        self, room: Room, waits: list[ModelResponse]
+    ) -> None:
+        """Also when the store has recovered before the parent's own next step."""
+        parent = ScriptedModel(TASK, *waits, "Never.")
         child = ScriptedModel(READ, "Never.")
         async with room.desk(parent, child) as desk:
             desk.store.break_at("delegations.progress")
-            await desk.prompt("Delegate.")
+            result = await desk.session.prompt("Delegate.")
+            assert result.failure is not None
+            assert result.failure.code is ErrorCode.STORE_FULL
+            assert len(child.asked) == 1
+            assert desk.session.delegations.records.running() == []
+            desk.store.mend()
+            parent._steps, parent._repeat = ("ok",), True
+            await desk.prompt("Go on.")
             (row,) = await desk.delegations()
-            assert (row.status, len(child.asked)) == (Status.FAILED, 1)
-        assert "[STORE_FULL]" in parent.asked[-1].results[-1]
+            assert row.status is Status.FAILED, "it can be gone on with"
+            assert await the_same(desk)
+
+    @in_a_loop
+    async def test_a_delegation_of_a_program_whose_rows_cannot_be_stored_fails_with_the_code(
+        self, room: Room
+    ) -> None:
+        async with room.desk(ScriptedModel("ok"), ScriptedModel(READ, "Never.")) as desk:
+            desk.store.break_at("delegations.progress")
+            outcome = await desk.session.delegate("helper", "Look.")
+            assert outcome.failure is not None
+            assert outcome.failure.code is ErrorCode.STORE_FULL
+            desk.store.mend()
+            await desk.prompt("Go on.")
 
     @in_a_loop
     async def test_a_report_in_a_result_that_could_not_be_stored_comes_once(self, room: Room) -> None:

@@ -199,14 +199,11 @@ class TestInterrupt:
         await store.delegations.settle(S, outcome("d2"), now())
         said = [user("brief"), says("half way", call("c1"), call("c2"))]
         await store.transcript.append(S, [new(f"x{n}", m, "d1") for n, m in enumerate(said)])
-        await store.transcript.record_result(S, "x1", result("one", "c1"), now())
-        (row,) = await store.delegations.interrupt_running(S, 99)
-        assert (row.id, row.status, row.report, row.completed_at_ms) == (
-            "d1",
-            Status.INTERRUPTED,
-            "half way",
-            99,
-        )
+        await store.transcript.record_result(S, "x1", result("one", "c1"), last := now())
+        (row,) = await store.delegations.interrupt_running(S, last + 86_400_000)
+        assert (row.id, row.status, row.report) == ("d1", Status.INTERRUPTED, "half way")
+        assert row.completed_at_ms == last, "the time until it was reopened is not its own"
+        assert (row.tool_calls, row.last_tool) == (2, "Read"), "one was done, one had begun"
         outcomes = [r.part.outcome for r in (await store.transcript.load(S, "d1"))[1].results]
         assert outcomes == ["success", "interrupted"]
         assert len(valid(await store.transcript.history(S, "d1"))) == 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sidequest.core.errors import ErrorCode
 from sidequest.store.search import EXCERPT_CHARS, MAX_INDEXED_CHARS, Query, index_words
 from tests.core.builders import call, repeatable, result, results, says, user
-from tests.store.builders import S, a_session, delegation, new, on_a_store, refused
+from tests.store.builders import S, a_session, delegation, new, now, on_a_store, problems, refused
 
 SAID = {
     "m1": "Where is the Context BUDGET computed? See src/core/budget.py",
@@ -80,11 +80,9 @@ async def test_a_literal_is_looked_for_among_all_candidates(store):
 
 
 @on_a_store
-async def test_what_tools_gave_is_not_searched_but_read_by_its_id(store):
+async def test_what_tools_gave_is_read_by_its_id(store):
     said = [user("go"), says("looking", call("c1"), call("c2", path="b.py")), results(result("needle", "c1"))]
     await a_session(store, *(new(f"m{n}", message) for n, message in enumerate(said, start=1)))
-    assert await store.search.find(S, "needle") == []
-    assert await store.search.find(S, "path") == []
     page = await store.search.read(S, "m2")
     assert page.text == (
         'looking\n[called Read with {"path":"a.py"}; its result is m2:1]\n'
@@ -93,6 +91,49 @@ async def test_what_tools_gave_is_not_searched_but_read_by_its_id(store):
     assert (await store.search.read(S, "m2:1")).text == "needle"
     assert "no result was stored" in (await store.search.read(S, "m2:2")).text
     assert (await store.search.read(S, "m3")).text == "[carried a result of Read, called in m2]"
+
+
+@pytest.mark.parametrize(
+    "query", ["needle", "grep", "src/app.py", "needle app.py Grep", "second", "b\nneedle"]
+)
+@on_a_store
+async def test_a_call_is_found_by_its_tool_its_arguments_and_its_result(store, query):
+    asked = call("c2", "Grep", path="src/app.py", lines="first\nsecond")
+    said = [user("go"), says("", call("c1"), asked), results(result("a b\nneedle", "c2"))]
+    await a_session(store, *(new(f"m{n}", message) for n, message in enumerate(said, start=1)))
+    (found,) = await store.search.find(S, query)
+    assert (found.message_id, found.result_id, found.tool) == ("m2", "m2:2", "Grep")
+    assert (await store.search.read(S, found.result_id)).text == "a b\nneedle"
+    assert await store.search.find(S, query, lanes=["d1"]) == []
+
+
+@on_a_store
+async def test_a_call_is_found_by_the_version_of_its_result_that_was_sent(store):
+    await a_session(store, new("m1", says("", call("c1"))))
+    await store.transcript.record_result(S, "m1", result("whole needle", "c1"), now())
+    await store.transcript.append(S, [new("m2", results(result("cut thread", "c1")))])
+    assert await store.search.find(S, "needle") == []
+    assert [match.result_id for match in await store.search.find(S, "thread")] == ["m1:1"]
+    assert await problems(store) == []
+
+
+@on_a_store
+async def test_messages_and_calls_are_given_in_one_order_and_copied_with_the_branch(store):
+    said = [user("word"), says("", call("c1")), results(result("word", "c1")), says("word")]
+    await a_session(store, *(new(f"m{n}", message) for n, message in enumerate(said, start=1)))
+    await store.sessions.fork(S, "s-2", at_ms=now())
+    for session_id in (S, "s-2"):
+        found = await store.search.find(session_id, "word")
+        assert [match.result_id or match.message_id for match in found] == ["m4", "m2:1", "m1"]
+
+
+@on_a_store
+async def test_of_a_giant_result_the_first_words_are_indexed(store):
+    giant = " ".join(f"w{n:x}" for n in range(50_000))
+    said = [says("", call("c1")), results(result(giant, "c1"))]
+    await a_session(store, *(new(f"m{n}", message) for n, message in enumerate(said, start=1)))
+    assert len(await store.search.find(S, "w0 wff")) == 1
+    assert await store.search.find(S, f"w{49_999:x}") == []
 
 
 @on_a_store

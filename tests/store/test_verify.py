@@ -55,7 +55,10 @@ DAMAGES = {
     "text: m4 is not the text of the message": _set("messages", "m4", "text = 'done?'"),
     "search: m4 is not indexed by the words of its text": "DELETE FROM search_words WHERE words = 'done'",
     "results: m2 c1 cannot be read as the result of a call": _set("tool_results", "m2", "payload = '{}'"),
-    "results: m2 c9 belongs to no call of the message": _set("tool_results", "m2", "tool_call_id = 'c9'"),
+    "results: m2 c1 belongs to no call of the message": _set(
+        "messages", "m2", """payload = replace(payload, '"c1"', '"c9"')"""
+    ),
+    "search: m2 c1 is not indexed by the words of the call": "DELETE FROM tool_words",
     "results: m2 c1 says Read success, stored as Read failed": _set(
         "tool_results", "m2", "outcome = 'failed'"
     ),

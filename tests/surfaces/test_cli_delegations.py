@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import socket
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,27 @@ from sidequest.core.outcome import Status
 from sidequest.store import DelegationProgress, DelegationRow, Store
 from sidequest.surfaces.storing import now_ms
 from tests.core.builders import brief, call, says
-from tests.store.builders import outcome
+from tests.store.builders import delegation, outcome
 from tests.support.neutral import Reply, Seen
 from tests.support.provider import LoopbackProvider
 from tests.surfaces.conftest import Cli, Result, write_definition, write_settings
-from tests.surfaces.stored import DIED, EXPLORER, FIXER, SESSION, Conversation, dead_pid, hold, with_store
+from tests.surfaces.stored import (
+    DIED,
+    EXPLORER,
+    FIXER,
+    SESSION,
+    Conversation,
+    dead_pid,
+    hold,
+    store_of,
+    with_store,
+)
 
 pytestmark = pytest.mark.usefixtures("ready_store")
 
 QUESTION = "What is the value of BERTH_LIMIT?"
 ANEW = "Delegate the work anew: `sidequest delegate explorer`."
+AGAIN = "a6a10000-0004-4000-8000-000000000004"
 LOOKER = "---\nname: looker\ndescription: Looks.\ntools: {tools}\n---\nLook.\n"
 
 
@@ -57,6 +69,19 @@ def died(home: Path, root: Path, *, turns: bool = True) -> None:
         await talk.delegate(DIED, "Look at the tides", definition={"name": "explorer", "tools": ["Read"]})
         if turns:
             await talk.say(brief("Look at the tides."), says("Half of it.", call("r1")), lane=DIED)
+
+    with_store(home, write)
+
+
+def gone_on_with_and_died(home: Path, root: Path) -> None:
+    """Store that the one that died was gone on with, by a process that was killed before its first turn."""
+    died(home, root)
+
+    async def write(store: Store) -> None:
+        await store.delegations.interrupt_running("dead5e55", now_ms())
+        definition = {"name": "explorer", "tools": ["Read", "Grep", "Glob", "Bash"]}
+        facts = {"resumed_from": DIED, "definition": definition, "model": "offline/extractive"}
+        await store.delegations.start("dead5e55", delegation(AGAIN, **facts))
 
     with_store(home, write)
 
@@ -131,6 +156,18 @@ class TestShow:
         assert data["report"].startswith("Found:")
         assert [entry["role"] for entry in data["transcript"]] == ["task", "assistant", "assistant"]
 
+    def test_of_a_copied_one_the_session_can_be_named(self, cli: Cli, home: Path, harbour: str):
+        copy = cli("sessions", "fork", "5e55").out.strip()
+        with_store(home, lambda store: store.sessions.touch(copy, now_ms()))
+        for session in (SESSION, copy):
+            data = json.loads(cli("delegations", "show", "de1e", "--session", session[:8], "--json").out)
+            assert data["sessionId"] == session
+        assert refusal(cli("delegations", "show", "d1ed", "--session", copy))[0].startswith("There is no")
+
+    def test_the_one_that_went_on_with_it_and_died_is_interrupted(self, cli: Cli, home: Path, tree: Path):
+        gone_on_with_and_died(home, tree)
+        assert f"  went on in  {AGAIN[:8]}, interrupted\n" in cli("delegations", "show", "d1ed").out
+
     def test_an_unknown_id_is_code_2(self, cli: Cli, harbour: str):
         assert refusal(cli("delegations", "show", "00")) == (
             "There is no delegation 00.",
@@ -191,6 +228,18 @@ class TestResume:
         result = cli("delegations", "resume", "d1ed", "What is HIGH_WATER_HOUR?")
         assert (result.code, "HIGH_WATER_HOUR = 14" in result.out) == (0, True)
         assert {row.id: row.status for row in stored(home)}[DIED] is Status.INTERRUPTED
+
+    @pytest.mark.parametrize("reopened", [False, True])
+    def test_a_kill_just_after_it_began_does_not_close_the_chain(
+        self, cli: Cli, home: Path, tree: Path, reopened: bool
+    ):
+        gone_on_with_and_died(home, tree)
+        with sqlite3.connect(store_of(home)) as connection:
+            connection.execute("UPDATE delegations SET turns = 1 WHERE id = ?", (DIED,))
+        if reopened:
+            with_store(home, lambda store: store.delegations.interrupt_running("dead5e55", now_ms()))
+        result = cli("delegations", "resume", "d1ed", "What is HIGH_WATER_HOUR?")
+        assert (result.code, "HIGH_WATER_HOUR = 14" in result.out) == (0, True)
 
     def test_the_instruction_may_come_from_standard_input(self, cli: Cli):
         first = begun(cli)

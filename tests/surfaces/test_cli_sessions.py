@@ -15,15 +15,16 @@ import pytest
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from sidequest.core.transcript import validate
-from sidequest.store import SessionRow
+from sidequest.store import SessionRow, Store
 from sidequest.surfaces.storing import now_ms
-from tests.core.builders import user
+from tests.core.builders import call, result, says, user
 from tests.support.neutral import Reject, Reply, Seen
 from tests.support.provider import LoopbackProvider
 from tests.surfaces.conftest import Cli, Result, write_settings
 from tests.surfaces.stored import (
     EXPLORER,
     SESSION,
+    Conversation,
     dead_pid,
     harbour_in,
     hold,
@@ -188,6 +189,11 @@ class TestGoingOn:
         assert (result.code, result.out, shown_session(result)) == (0, "Here.\n", "5e551011")
         assert result.err.startswith("going on with session 5e551011 (11 messages): Berths and tides\n")
         assert len(rows(home)) == 3
+
+    def test_continue_takes_what_was_delegated_when_nothing_was_said(self, cli: Cli, home: Path):
+        cli("delegate", "explorer", QUESTION)
+        result = cli("run", QUESTION, "--continue")
+        assert (result.code, len(rows(home))) == (0, 1)
 
     def test_delegations_are_numbered_over_all_runs(self, cli: Cli, harbour: str):
         assert "#3 explorer  started on" in cli("run", QUESTION, "--continue").err
@@ -394,6 +400,18 @@ class TestExport:
         assert (explorer["id"], len(explorer["messages"])) == (EXPLORER, 4)
         assert data["checkpoints"][0]["summary"] == "Goal: berths."
 
+    def test_results_that_a_kill_left_behind_are_in_it(self, cli: Cli, home: Path, harbour: str):
+        async def kill(store: Store) -> None:
+            talk = Conversation(store)
+            talk.rows = 50
+            asked = await talk.say(user("Look."), says("", call("k1"), call("k2")))
+            given = result("known", "k1")
+            await store.transcript.record_result(talk.id, asked, given, talk.tick())
+
+        with_store(home, kill)
+        newest = json.loads(cli("sessions", "export", "5e55").out)["messages"][-1]
+        assert [(part["tool_call_id"], part["content"]) for part in newest["results"]] == [("k1", "known")]
+
     def test_the_ending_of_the_file_says_the_format(self, cli: Cli, harbour: str):
         result = cli("sessions", "export", "5e55", "--output", "talk.md")
         assert (result.code, result.out) == (0, "")
@@ -412,6 +430,41 @@ class TestExport:
     def test_what_cannot_be_written_is_code_2(self, cli: Cli, harbour: str):
         complains(cli("sessions", "export", "5e", "--format", "pdf"), 2, "'pdf' is no format", "json or md")
         complains(cli("sessions", "export", "5e", "-o", "no/x.md"), 2, "no/x.md cannot be written")
+
+
+class TestDamage:
+    """One row that cannot be read hides no other."""
+
+    @pytest.fixture(autouse=True)
+    def damage(self, home: Path, harbour: str) -> None:
+        with sqlite3.connect(store_of(home)) as connection:
+            connection.execute("UPDATE messages SET payload = '{' WHERE id LIKE 'm0000015%'")
+            connection.execute("UPDATE checkpoints SET details = '{'")
+            connection.execute(
+                "UPDATE delegations SET definition = '{', outcome = '{' WHERE id = ?", (EXPLORER,)
+            )
+
+    def test_show_has_what_is_sound_and_names_what_is_not(self, cli: Cli):
+        result = cli("sessions", "show", "5e55")
+        assert (result.code, "It is 12." in result.out) == (0, True)
+        assert "[This message is damaged in the store and cannot be read.]" in result.out
+        assert result.err == (
+            "warning: 1 message cannot be read, or a result of it: m0000015; "
+            "`sidequest sessions verify 5e551011` says what is damaged\n"
+        )
+
+    def test_export_too(self, cli: Cli):
+        data = json.loads(cli("sessions", "export", "5e55").out)
+        assert [row["id"][:8] for row in data["messages"] if row.get("damaged")] == ["m0000015"]
+        assert len(data["messages"]) == 11
+        assert "It is 12." in cli("sessions", "export", "5e55", "--format", "md").out
+
+    def test_a_fork_through_a_sound_message_can_be_gone_on_with(self, cli: Cli):
+        copy = cli("sessions", "fork", "5e55", "--through", "m0000002").out.strip()
+        assert cli("run", QUESTION, "--session", copy).code == 0
+
+    def test_its_delegations_are_shown(self, cli: Cli):
+        assert cli("delegations", "show", "de1e").code == 0
 
 
 class TestOrder:

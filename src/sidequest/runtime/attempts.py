@@ -58,7 +58,7 @@ from sidequest.core.recovery import (
 from sidequest.core.reduction import repair, shrink_bytes, without_unfinished_tail
 from sidequest.core.tokens import TokenMeter, estimate_message
 from sidequest.core.transcript import marked
-from sidequest.runtime.costs import Price, catalog_price
+from sidequest.runtime.costs import Price, catalog_price, telling
 from sidequest.runtime.gate import GatedModel, gate_for
 from sidequest.runtime.guard import ContextGuard, ContextOverflow, Measured
 from sidequest.runtime.journal import with_calls_closed
@@ -211,12 +211,14 @@ class Attempts:
         server = getattr(self.model.model, "base_url", None) or ""
         gate = gate_for(f"{self.model.key} {server}", self.clock, self.sleep)
         gated = replace(self.model, model=GatedModel(self.model.model, gate, self._meaning))
+        # Every answer to a summary request is paid for, also one that cannot be used.
+        price = telling(self.model.price, self.recorder.watch.spend_on_summary)
         self.guard.summarise = model_summariser(
             self.model.model,
             self.model.settings,
             self._is_transient,
             self.sleep,
-            self.model.price,
+            price,
             window=self._budget().window,
             gate=lambda model: GatedModel(model, gate, self._meaning),
             send_output_limit=self.guard.send_output_limit,

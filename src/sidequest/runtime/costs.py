@@ -27,6 +27,17 @@ def catalog_price(response: ModelResponse) -> float | None:
         return None
 
 
+def telling(price: Price, told: Callable[[float | None], None]) -> Price:
+    """Return `price`, which also tells what each answer cost."""
+
+    def priced(response: ModelResponse) -> float | None:
+        cost = price(response)
+        told(cost)
+        return cost
+
+    return priced
+
+
 @dataclass(frozen=True, slots=True)
 class FixedPrice:
     """Prices that the user set, in US dollars for a million tokens; they beat the catalog."""

@@ -123,6 +123,7 @@ class Delegations:
         """
         planner = self._planner
         checked = planner.check(request)
+        self.account.require()
         return self._launch(planner.plan(checked, parent, prefix), request, checked)
 
     def check(self, request: StartRequest) -> Checked:
@@ -131,7 +132,9 @@ class Delegations:
         Raises:
             SidequestError: what is wrong and what can be done.
         """
-        return self._planner.check(request)
+        checked = self._planner.check(request)
+        self.account.require()
+        return checked
 
     def require_nothing_gained(self, delegation_id: str) -> None:
         """Refuse a chain whose definition allows more than when it ran last: a resume grants nothing new.
@@ -236,6 +239,9 @@ class Delegations:
         commands_belong_to(record.id)
         outcome = await run.run()
         await self._end_commands(record)
+        if self.journal is not None and self.journal.unsaved is not None:
+            # Not before it has ended by itself: one that was stopped is not gone on with.
+            self.journal.on_unsaved()
         if record.outcome is None:
             await self._store_end(record, outcome)
         self._settle(record, outcome)

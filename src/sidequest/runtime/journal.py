@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +28,7 @@ from sidequest.core.events import Numbered
 from sidequest.core.outcome import Outcome
 from sidequest.core.transcript import delivered_ids, mark_of
 from sidequest.store.payload import distinct_calls, interrupted
-from sidequest.store.rows import DelegationProgress, NewCheckpoint, NewDelegation, NewMessage
+from sidequest.store.rows import DelegationProgress, Grant, NewCheckpoint, NewDelegation, NewMessage
 
 if TYPE_CHECKING:
     from sidequest.store.store import Store
@@ -97,28 +97,65 @@ class Journal:
     store: Store
     session_id: str
     now_ms: Callable[[], int]
+    unsaved: SidequestError | None = field(default=None, init=False)
+    """Why a delegation could not store a step; whoever begins a turn sets it to None."""
+    on_unsaved: Callable[[], None] = field(default=lambda: None, init=False)
+    """Called when such a delegation has ended: the turn that it worked for must not go on."""
     _events: list[Numbered] = field(default_factory=list, init=False)
     _ended: list[tuple[Outcome, int]] = field(default_factory=list, init=False)
     """Ends of delegations that are not stored yet, with their times."""
     _given: list[str] = field(default_factory=list, init=False)
     """Delegations whose report somebody else than the parent was given, which is not stored yet."""
+    _whole: list[tuple[str, str]] = field(default_factory=list, init=False)
+    """Paths and texts of tool results that were cut, whole, which are not stored yet."""
+    _granted: list[str] = field(default_factory=list, init=False)
+    """What a person has allowed for the session, which is not stored yet."""
+    _spent_usd: float = field(default=0.0, init=False)
+    """What was spent and is not stored yet."""
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def event(self, numbered: Numbered) -> None:
         """Take an event; it is stored ahead of the next step of any run, in order."""
         self._events.append(numbered)
 
+    def whole(self, path: str, text: str) -> None:
+        """Take a tool result that was cut; it is stored ahead of the message that names `path`."""
+        self._whole.append((path, text))
+
+    def granted(self, rules: Iterable[str]) -> None:
+        """Take what a person allowed for the session; it is stored ahead of the next step of any run."""
+        self._granted += rules
+
+    def spent(self, cost_usd: float) -> None:
+        """Take what an answer cost; it is stored ahead of the answer."""
+        self._spent_usd += cost_usd
+
     async def flush(self) -> None:
-        """Store the ends of delegations and the events that were taken.
+        """Store everything that was taken: costs, grants, whole results, ends of delegations, events.
 
         Raises:
             SidequestError: the store failed; what is not stored stays and is tried again.
         """
-        if self._events or self._ended or self._given:
+        due = (self._events, self._ended, self._given, self._whole, self._granted, self._spent_usd)
+        if any(due):
             await to_its_end(self._flush())
 
     async def _flush(self) -> None:
         async with self._writing:
+            if cost := self._spent_usd:
+                self._spent_usd = 0.0
+                try:
+                    await self.store.sessions.spend(self.session_id, cost)
+                except SidequestError:
+                    self._spent_usd += cost
+                    raise
+            while self._granted:
+                grant = Grant(self._granted[0], True, self.now_ms())
+                await self.store.grants.put(self.session_id, grant)
+                del self._granted[0]
+            while self._whole:
+                await self.store.whole_results.put(self.session_id, *self._whole[0], self.now_ms())
+                del self._whole[0]
             while self._ended:
                 outcome, at_ms = self._ended[0]
                 try:
@@ -220,7 +257,15 @@ class LaneJournal:
 
         So is what an earlier step could not store, such as the note on how a turn ended.
         """
-        await to_its_end(self._store_tail(history))
+        await self._saved(self._store_tail(history))
+
+    async def _saved(self, step: Coroutine[Any, Any, None]) -> None:
+        try:
+            await to_its_end(step)
+        except SidequestError as error:
+            if self.delegation_id is not None:
+                self.journal.unsaved = self.journal.unsaved or error
+            raise
 
     async def _store_tail(self, history: Sequence[ModelMessage]) -> None:
         self.answer = None
@@ -261,7 +306,7 @@ class LaneJournal:
 
     async def said(self, response: ModelResponse, progress: DelegationProgress | None = None) -> None:
         """Store an answer, before anything of it is done, and how far its delegation is."""
-        await to_its_end(self._store_answer(response, progress))
+        await self._saved(self._store_answer(response, progress))
 
     async def _store_answer(self, response: ModelResponse, progress: DelegationProgress | None) -> None:
         journal = self.journal
@@ -285,7 +330,7 @@ class LaneJournal:
 
     async def result(self, part: ToolReturnPart, delivers: Sequence[str] = ()) -> None:
         """Store the result of a call, a failure too; `delivers` are delegations whose reports it holds."""
-        await to_its_end(self._store_result(part, delivers))
+        await self._saved(self._store_result(part, delivers))
 
     async def _store_result(self, part: ToolReturnPart, delivers: Sequence[str]) -> None:
         if self._response_id is None or part.tool_call_id in self.results:

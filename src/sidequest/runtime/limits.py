@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.outcome import StopReason
 
 TIME_FOR_REPORT = 0.2
@@ -34,6 +35,29 @@ class Account:
     """Known costs only."""
     unpriced: set[str] = field(default_factory=set)
     """Models that answered and have no known price."""
+    told: Callable[[float], None] = field(default=lambda cost_usd: None)
+    """Called with each cost that is counted: a stored session keeps account beyond its process."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether everything is spent that may be."""
+        return self.limit_usd is not None and self.spent_usd >= self.limit_usd
+
+    def require(self) -> None:
+        """Refuse to begin something new when everything is spent.
+
+        Raises:
+            SidequestError: `SUBAGENT_COST_LIMIT`.
+        """
+        if self.exhausted:
+            raise SidequestError(
+                ErrorCode.SUBAGENT_COST_LIMIT,
+                f"This session has spent {self.spent_usd:.2f} of the {self.limit_usd:.2f} US dollars that it "
+                "and its delegations may spend.",
+                "Raise max_cost_usd in the settings, or begin another session.",
+                spentUsd=self.spent_usd,
+                limitUsd=self.limit_usd,
+            )
 
     def spend(self, model: str, cost_usd: float | None) -> None:
         """Count the cost of one answer of `model`; None means that its price is not known."""
@@ -41,6 +65,7 @@ class Account:
             self.unpriced.add(model)
         else:
             self.spent_usd += cost_usd
+            self.told(cost_usd)
 
 
 @dataclass
@@ -79,6 +104,12 @@ class LimitWatch:
         if cost_usd is not None:
             self.spent_usd += cost_usd
             self.largest_turn_usd = max(self.largest_turn_usd, cost_usd)
+
+    def spend_on_summary(self, cost_usd: float | None) -> None:
+        """Count the answer to a summary request, which is no turn; one without a known price is left out."""
+        if cost_usd is not None:
+            self.account.spend("", cost_usd)
+            self.spent_usd += cost_usd
 
     def coming(self, turn: int) -> StopReason | None:
         """Return which limit makes `turn`, counted from 1, the last one; None when it may go on.

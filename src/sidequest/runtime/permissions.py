@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,8 @@ class Questions:
     """The queue of a session. Answers never mix: each question has a future of its own."""
 
     no_surface_wait_s: float = NO_SURFACE_WAIT_S
+    on_granted: Callable[[frozenset[str]], None] = field(default=lambda rules: None)
+    """Told what is allowed for the session from now on, as `grants_of` names it."""
     _queue: list[Question] = field(default_factory=list, init=False)
     _grants: set[str] = field(default_factory=set, init=False)
     _surfaces: dict[object, Callable[[], None]] = field(default_factory=dict, init=False)
@@ -95,6 +97,15 @@ class Questions:
     def waiting(self) -> tuple[Question, ...]:
         """Every question that waits, oldest first."""
         return tuple(self._queue)
+
+    @property
+    def granted(self) -> frozenset[str]:
+        """What is allowed for the session."""
+        return frozenset(self._grants)
+
+    def grant(self, rules: Iterable[str]) -> None:
+        """Allow for the session what a person allowed for it in an earlier process."""
+        self._grants.update(rules)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -147,6 +158,7 @@ class Questions:
                 self._queue.remove(question)
                 if answer.allowed and answer.for_session:
                     self._grants |= grants_of(question.action)
+                    self.on_granted(grants_of(question.action))
                     self._allow_granted()
                 self._tell()
                 return True
@@ -195,6 +207,8 @@ class Rights:
     host_tools: frozenset[str] = frozenset()
     """Names of tools that the host program gave itself: a mode does not ask about them, a deny rule and a
     definition's own `permission` do."""
+    here: Callable[[str], str] = field(default=lambda path: path)
+    """Where a path leads that an earlier process gave out; every other one is given back."""
 
     def action(self, tool: str, arguments: dict[str, Any]) -> Action:
         """Return what a call of `tool` would do."""
@@ -203,6 +217,7 @@ class Rights:
         if not isinstance(named, str) or not self.roots:
             return Action(tool, command=command if isinstance(command, str) else None)
         try:
+            named = self.here(named) if tool not in EDIT_TOOLS else named
             names = names_of(named, self.roots[0])
             path = Path(resolved(named, self.roots[0]))
             inside = any(path.is_relative_to(root) for root in self.roots)

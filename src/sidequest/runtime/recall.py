@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 MAX_OUTPUT_CHARS = 16_384
 """Longest answer of a search, in characters, inclusive (specification 2.12)."""
 RECALL_DESCRIPTION = (
-    "Search and read earlier messages of this conversation, also those that were summarised away. "
-    "With query: messages that contain every word, newest first, with their ids. With messageId: that "
-    "message in full, from offset, limit characters; a tool result is named MESSAGE:N, as its message says."
+    "Search and read earlier messages and tool results of this conversation, also those that were summarised "
+    "away. With query: messages, and calls with arguments and result, that contain every word, newest first, "
+    "with their ids. With messageId: that message or result (MESSAGE:N) in full, from offset, limit "
+    "characters."
 )
 
 
@@ -46,7 +47,7 @@ class Recall:
 
         Args:
             query: Words that must all appear.
-            messageId: Read this message instead of searching.
+            messageId: Read this message or result instead of searching.
             offset: Characters to skip when reading.
             limit: Most matches (10, at most 25) or, when reading, most characters (8000, at most 20000).
         """
@@ -62,8 +63,13 @@ class Recall:
     async def _find(self, query: str, limit: int) -> str:
         matches = await self._store.search.find(self._session_id, query, limit=limit, lanes=self._lanes)
         if not matches:
-            return "No earlier message contains all of these words. Try fewer or other words."
-        lines = [f"{match.message_id} ({match.kind}): {match.excerpt}" for match in matches]
+            return "No earlier message or tool result contains all of these words. Try fewer or other words."
+        lines = [
+            f"{match.result_id} (result of {match.tool}): {match.excerpt}"
+            if match.result_id
+            else f"{match.message_id} ({match.kind}): {match.excerpt}"
+            for match in matches
+        ]
         text = "\n".join(lines)
         return text if len(text) <= MAX_OUTPUT_CHARS else text[: MAX_OUTPUT_CHARS - 1] + "…"
 

@@ -184,6 +184,9 @@ class RunRecorder(AbstractCapability[Any]):
         struck = struck or self.watch.coming(turn)
         if struck is None:
             return request_context
+        if turn == 1 and self.watch.account.exhausted:
+            self.progress.limit = struck
+            raise LimitReached(struck)  # nothing was done that could be reported
         self.progress.limit = struck
         notice = ModelRequest(parts=[marked(LAST_TURN_NOTICE, "notice")])
         return replace(

@@ -186,6 +186,7 @@ class Records:
         """Return the newest delegation of each chain that can be gone on with, newest use first.
 
         Two chains for each subagent, and none that has read more than 50,000 lines (specification 3.11).
+        Those that were interrupted are kept beside these two: their work was not finished.
         """
         newest = {record.chain: record for record in self.all()}
         usable = [
@@ -196,7 +197,8 @@ class Records:
         usable.sort(key=lambda record: record.completed_at_ms or 0, reverse=True)
         kept: list[DelegationRecord] = []
         for record in usable:
-            if sum(other.agent == record.agent for other in kept) < MAX_CHAINS_PER_AGENT:
+            settled = [r for r in kept if r.agent == record.agent and r.status is not Status.INTERRUPTED]
+            if record.status is Status.INTERRUPTED or len(settled) < MAX_CHAINS_PER_AGENT:
                 kept.append(record)
         return kept
 

@@ -46,6 +46,7 @@ from sidequest.core.provider_errors import Pattern
 from sidequest.core.transcript import reports_in, snapshot
 from sidequest.models.registry import ModelRegistry
 from sidequest.runtime.attempts import Attempts, ResolvedModel, RunFailed
+from sidequest.runtime.costs import telling
 from sidequest.runtime.delegation import OUTPUT_RETRIES, TOOL_RETRIES, is_cancelled
 from sidequest.runtime.delegations import MAX_RUNNING, MAX_TOTAL, Delegations
 from sidequest.runtime.guard import GuardTotals
@@ -138,7 +139,8 @@ class SessionOptions:
     limits: Limits = field(default_factory=Limits)
     """Limits of each turn of the parent agent."""
     max_cost_usd: float | None = None
-    """Most US dollars that the session and all of its delegations may spend; None means no limit."""
+    """Most US dollars that the session and all of its delegations may spend, in all processes that go on with
+    it, summaries included; None means no limit. A fork has an account of its own."""
     stream: bool = False
     """Whether answers of the parent are emitted as they come instead of per turn."""
 
@@ -190,6 +192,7 @@ class Session:
             options.permission_mode,
             options.deny,
             roots=(self.workspace.root, Path(os.path.realpath(self._scratch))),
+            here=self.workspace.spilled.here,
         )
         self.delegations = Delegations(
             catalog,
@@ -207,6 +210,8 @@ class Session:
             jitter=jitter,
         )
         self._job: asyncio.Task[Any] | None = None
+        self._in_turn = False
+        """Whether what runs is a turn."""
         self._ending = False
         """Whether the turn is over but for its end being stored, which no stop interrupts."""
         self._window = WindowState(remind=True)
@@ -266,6 +271,7 @@ class Session:
         workspace = self.workspace
         if (workspace.denied, workspace.sandbox) != (options.deny.paths, options.sandbox):
             workspace = replace(workspace, denied=options.deny.paths, sandbox=options.sandbox)
+            workspace.spilled = self.workspace.spilled
         project = self._instructions_of(options)
         if registry is not None:
             self.models.renew(registry)
@@ -297,9 +303,9 @@ class Session:
         if self._job is not None or self.delegations.records.running():
             raise SidequestError(ErrorCode.AGENT_BUSY, "This session is working.", "Attach it between turns.")
         store.mask(self.models.registry.secrets())
-        held, stored = self.messages, True
+        key, held, stored = self.id, self.messages, True
         if session_id is not None:
-            self.id, held = (await store.sessions.get(session_id)).id, []
+            key, held = (await store.sessions.get(session_id)).id, []
         elif self._origin is not None and self._origin.begins(held):
             stored = await branch(store, self._origin, self.id, self.models.session.key, _now_ms())
             held = held[len(self._origin.messages) :] if stored else held
@@ -312,11 +318,16 @@ class Session:
                 first_words(held, store.masked),
             )
             await store.sessions.create(NewSession(self.id, _now_ms(), title, root, model))
-        self._hold = await Hold.take(store, self.id, _now_ms)
+        self._hold = await Hold.take(store, key, _now_ms)
+        self.id = key
         self._journal = Journal(store, self.id, _now_ms)
+        self._journal.on_unsaved = self._end_turn
         self._lane = self._journal.lane()
         self.delegations.let_go()
         unsettled = await self._load(store, self._lane) if stored else []
+        await self._keep_account(store, self._journal)
+        await self._keep_grants(store, self._journal)
+        await self._keep_whole(store, self._journal, stored)
         if session_id is None:
             await self._store_held(store, self._lane, held)
         self.log.subscribe(self._journal.event)
@@ -338,6 +349,36 @@ class Session:
         self.log.start = loaded.newest_event
         self.delegations.restore(loaded.delegations)
         return loaded.unsettled
+
+    async def _keep_account(self, store: Store, journal: Journal) -> None:
+        """Go on with the account of earlier processes, and have what is spent stored."""
+        account = self.delegations.account
+        if account.spent_usd:
+            journal.spent(account.spent_usd)
+        account.spent_usd += (await store.sessions.get(self.id)).spent_usd
+        account.told = journal.spent
+
+    async def _keep_grants(self, store: Store, journal: Journal) -> None:
+        """Go on with what a person allowed for this session; of another folder nothing was allowed."""
+        row, questions = await store.sessions.get(self.id), self.rights.questions
+        journal.granted(questions.granted)
+        questions.on_granted = journal.granted
+        for grant in await store.grants.list(self.id):
+            if row.root is None or not _same_folder(row.root, str(self.workspace.root)):
+                await store.grants.remove(self.id, grant.rule)
+            elif grant.allowed:
+                questions.grant([grant.rule])
+
+    async def _keep_whole(self, store: Store, journal: Journal, stored: bool) -> None:
+        """Have tool results that were cut stored whole, and let those be read that are stored already."""
+        spilled = self.workspace.spilled
+        for path, text in await spilled.whole() if not stored or spilled.own else ():
+            journal.whole(path, text)
+        await journal.flush()
+        if stored:
+            paths = await store.whole_results.list(self.id)
+            spilled.expect(paths, partial(store.whole_results.get, self.id))
+        spilled.keep = journal.whole
 
     async def _note_place(self, store: Store) -> None:
         """Store where the session works from now on, and say so when it worked elsewhere before."""
@@ -396,8 +437,10 @@ class Session:
         """Give the parent agent a message and return how its turn ended; failures are in the result.
 
         Raises:
-            SidequestError: `USAGE` for an empty text, `AGENT_BUSY` while another turn runs.
+            SidequestError: `USAGE` for an empty text, `AGENT_BUSY` while another turn runs,
+                `SUBAGENT_COST_LIMIT` when the session has spent all it may; nothing was asked then.
         """
+        text = _sendable(text)
         if not text.strip():
             raise SidequestError(ErrorCode.USAGE, "The prompt is empty.", "Write what you want to be done.")
         self._require_open()
@@ -405,8 +448,9 @@ class Session:
             raise SidequestError(
                 ErrorCode.AGENT_BUSY, "This session is working already.", "Wait for it or stop it."
             )
+        self.delegations.account.require()
         job: asyncio.Task[TurnResult] = asyncio.create_task(self._turn(text))
-        self._job, self._ending = job, False
+        self._job, self._ending, self._in_turn = job, False, True
         try:
             # Not awaited itself: the turn answers its own cancellation, and the caller's must go on.
             await asyncio.wait([job])
@@ -416,8 +460,14 @@ class Session:
             await _ended(job)
             raise
         finally:
-            self._job, self._ending = None, False
+            self._job, self._ending, self._in_turn = None, False, False
         return job.result()
+
+    def _end_turn(self) -> None:
+        """End the turn that runs: a delegation of this session cannot be stored any more."""
+        job = self._job
+        if job is not None and self._in_turn and not (self._ending or job.done() or job.cancelling()):
+            job.cancel()
 
     def _require_open(self) -> None:
         if self._closed:
@@ -430,6 +480,8 @@ class Session:
         attempts = self._attempts()
         run_time = RunTime()
         run_time.measured_by(attempts.recorder.watch)
+        if self._journal is not None:
+            self._journal.unsaved = None
         failure: Failure | None = None
         reason, answer = StopReason.STOP, ""
         attempts.messages = [*self.messages, ModelRequest(parts=[UserPromptPart(text)])]
@@ -452,7 +504,10 @@ class Session:
             else:
                 failure, reason = _told_to_user(failed.failure), StopReason.ERROR
         except asyncio.CancelledError:
-            if is_cancelled():
+            unsaved = self._journal.unsaved if self._journal is not None else None
+            if unsaved is not None:
+                failure, reason = unsaved.failure, StopReason.ERROR
+            elif is_cancelled():
                 failure, reason = Failure(ErrorCode.TURN_ABORTED, "The turn was stopped."), StopReason.STOPPED
             else:
                 message = "A model or a tool cancelled itself; nobody stopped the turn."
@@ -512,10 +567,13 @@ class Session:
         await self.delegations.take_back(lost)
 
     async def _entitle(self, text: str) -> None:
-        """Name a session after its first prompt."""
-        if self._journal is not None and (self._untitled or not self.messages):
-            await self._journal.store.sessions.rename(self.id, title_of(text, self._journal.store.masked))
-            self._untitled = False
+        """Name a session after its first prompt, unless somebody has named it meanwhile."""
+        if self._journal is None or not self._untitled:
+            return
+        store = self._journal.store
+        if not (await store.sessions.get(self.id)).title:
+            await store.sessions.rename(self.id, title_of(text, store.masked))
+        self._untitled = False
 
     async def _store_end(self, failure: Failure) -> None:
         """Store the line that says how a failed turn ended, behind what else is not stored yet."""
@@ -630,7 +688,7 @@ class Session:
         """
         self._require_open()
         request = StartRequest(
-            agent, task, model=model, context=context, resume=resume, snippets=tuple(snippets)
+            agent, _sendable(task), model=model, context=context, resume=resume, snippets=tuple(snippets)
         )
         paths = [str(path) for path in attachments]
         record = await spawn(self.delegations, request, self.messages, None, paths, consented=named_by_person)
@@ -664,11 +722,13 @@ class Session:
         Raises:
             SidequestError: `AGENT_BUSY` during a turn; `CONTEXT_COMPACTION_FAILED` when there is nothing to
                 summarise or no summary could be made; `TURN_ABORTED` when `stop` ended it; `USAGE` when the
-                session is closed. The conversation is then unchanged.
+                session is closed; `SUBAGENT_COST_LIMIT` when it has spent all it may. The conversation is
+                then unchanged.
         """
         self._require_open()
         if self._job is not None:
             raise SidequestError(ErrorCode.AGENT_BUSY, "A turn is running.", "Compact between turns.")
+        self.delegations.account.require()
         # A job like a turn: what is said meanwhile must not be overwritten by the summary of what was.
         job: asyncio.Task[CompactionOutcome] = asyncio.create_task(self._compact(focus))
         self._job = job
@@ -688,6 +748,8 @@ class Session:
 
     async def _compact(self, focus: str | None) -> CompactionOutcome:
         model = self.models.session_model()
+        watch = LimitWatch(account=self.delegations.account)
+        price = telling(model.price, watch.spend_on_summary)
         outcome = await compact(
             self.messages,
             budget=model.budget(),
@@ -696,11 +758,12 @@ class Session:
                 model.settings,
                 lambda error: False,
                 self._sleep,
+                price,
                 window=model.budget().window,
             ),
             retention="completed_turn",
             force=True,
-            focus=focus,
+            focus=None if focus is None else _sendable(focus),
             recall=self._window.recall,
         )
         if not isinstance(outcome, Compacted):
@@ -729,6 +792,7 @@ class Session:
         models = RegistryModels(self.models.registry, self.models.session)
         other = Session(self.options, self.catalog, models, sleep=self._sleep, jitter=self._jitter)
         other.messages = snapshot(self.messages, same_model=True)
+        other.workspace.spilled.copy_from(self.workspace.spilled)
         if self._through is not None:
             other._origin = Origin(self.id, self._through, tuple(other.messages))
         return other
@@ -758,6 +822,11 @@ async def _ended(job: asyncio.Task[Any]) -> None:
     while not job.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([job])
+
+
+def _sendable(text: str) -> str:
+    """Return a text that can be sent and stored: bytes of a command line that are no UTF-8 are U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _same_folder(one: str, other: str) -> bool:

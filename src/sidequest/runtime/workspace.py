@@ -8,9 +8,7 @@ edits, and errors that a model can act on without using up its retries.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
-import re
 import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -32,6 +30,7 @@ from sidequest.runtime.opening import CAN_OPEN_BELOW, is_special, opened
 from sidequest.runtime.outside import is_let_through
 from sidequest.runtime.sandbox import Sandbox, commands_of, ends_what_it_leaves
 from sidequest.runtime.shell import STARTED, shell_backend
+from sidequest.runtime.spilled import Spilled
 
 if TYPE_CHECKING:
     from pydantic_ai.workspaces import LocalWorkspaceBackend
@@ -44,8 +43,6 @@ MAX_READ_CHARS = 50_000
 """Most characters one Read gives, in whole lines; the guard bounds it further to the window."""
 MAX_FILE_TOOLS = 8
 """Most file toolsets that are kept, inclusive; each has the patterns that it leaves out built in."""
-
-_GIANT_LINE = re.compile(r"[^\n]{4000}(?=[^\n])")
 
 ReadResult = str | list[str | BinaryContent]
 _T = TypeVar("_T")
@@ -193,6 +190,8 @@ class Workspace:
         self._backend = _backend(self.root, self.scratch)
         self._shell = shell_backend(self.root, _environment(self.scratch), self.leftovers)
         self._commands = commands_of(self._shell, self.sandbox, self.scratch)
+        self.spilled = Spilled(self.scratch, self.root)
+        """Whole results that were cut, also those of earlier processes."""
         self._scratch_backend = _backend(self.scratch) if self.scratch is not None else None
 
     def denying(self, paths: Sequence[str]) -> Workspace:
@@ -212,23 +211,9 @@ class Workspace:
     def spill(self, name: str, text: str) -> str | None:
         """Store a whole tool result in the scratch folder and return its path, or None without a folder.
 
-        No earlier result is overwritten: local servers number their calls afresh at each turn, and siblings
-        share the folder. Giant lines are broken, so that Read can give slices of them.
+        See `Spilled.write`.
         """
-        if self.scratch is None:
-            return None
-        safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in name)[:80]
-        for number in itertools.count(1):
-            path = self.scratch / (f"{safe}.txt" if number == 1 else f"{safe}-{number}.txt")
-            try:
-                with path.open("x", encoding="utf-8", errors="replace") as file:
-                    file.write(_GIANT_LINE.sub(r"\g<0>\n", text))
-            except FileExistsError:
-                continue
-            except OSError:
-                return None
-            return str(path)
-        return None
+        return self.spilled.write(name, text)
 
     def toolset(self, names: Collection[str] = TOOL_NAMES) -> FunctionToolset[Any]:
         """Return the tools among `names`, in the canonical order; unknown names are passed over."""
@@ -283,6 +268,15 @@ class Workspace:
             self._files.pop(old, None)
         return files
 
+    async def _fetched(self, path: str) -> str:
+        """Return where `path` is; a whole result of an earlier process is put there first."""
+        try:
+            return await self.spilled.fetch(path)
+        except SidequestError as error:
+            raise ToolFailed(f"{path} cannot be read: {error.cause}") from error
+        except OSError as error:
+            raise ToolFailed(f"{path} cannot be read: {error.strerror}") from error
+
     def _writable(self, path: str) -> _Place:
         """Return where `path` lies when it may be written: outside nothing is, whatever was let through."""
         place = self._place(path)
@@ -299,6 +293,7 @@ class Workspace:
             offset: Number of lines to skip.
             limit: Most lines to return; all that fit when left out.
         """
+        path = await self._fetched(path)
         place = await asyncio.to_thread(self._place, path)
         reading = place.files.read_file(
             place.path, offset=max(0, offset), limit=limit, workspace=place.backend
@@ -316,6 +311,7 @@ class Workspace:
             pattern: For example `**/*.py` or `src/*.toml`.
             path: Folder to search in, relative to the working folder.
         """
+        path = await self._fetched(path)
         place = await asyncio.to_thread(self._place, path)
         found = await _said(place.files.find_files(pattern, path=place.path, workspace=place.backend))
         root = Path(place.folder or self.root)
@@ -340,6 +336,7 @@ class Workspace:
             literal: Take the pattern as plain text.
             context: Lines to show around each hit, 0 to 20.
         """
+        path = await self._fetched(path)
         place = await asyncio.to_thread(self._place, path)
         # ripgrep opens what it is given by name, and would wait at a FIFO or read a device without an end.
         if await asyncio.to_thread(is_special, self.root / path):

@@ -27,7 +27,15 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.outcome import Status
 from sidequest.store.delegations import interrupt_running
 from sidequest.store.rows import Truncated
-from sidequest.store.tables import checkpoints, delegations, messages, search_words, tool_results
+from sidequest.store.tables import (
+    checkpoints,
+    delegations,
+    messages,
+    search_words,
+    tool_results,
+    tool_words,
+    whole_results,
+)
 
 
 def begin_copy(tx: Connection, source: str, target: str, through: int) -> Sequence[int]:
@@ -104,10 +112,25 @@ def copy_results(tx: Connection, source: str, target: str, row_ids: Sequence[int
         },
         select().where(tool_results.c.session_id == source, tool_results.c.message_id.in_(callers)),
     )
+    _copy(
+        tx,
+        tool_words,
+        {"session_id": literal(target)},
+        select()
+        .where(tool_words.c.session_id == source, tool_words.c.message_id.in_(callers))
+        .order_by(tool_words.c.row_id),
+        leave_out={"row_id"},
+    )
 
 
 def end_copy(tx: Connection, source: str, target: str, at_ms: int) -> None:
-    """Copy the checkpoints of what was copied, and interrupt what runs in the source."""
+    """Copy the checkpoints and whole results of what was copied, and interrupt what runs in the source."""
+    _copy(
+        tx,
+        whole_results,
+        {"session_id": literal(target)},
+        select().where(whole_results.c.session_id == source),
+    )
     anchors = select(messages.c.id).where(messages.c.session_id == target, messages.c.delegation_id.is_(None))
     _copy(
         tx,

@@ -67,12 +67,14 @@ class Checkpoints:
 
         return await self._db.write_session(session_id, add)
 
-    async def list(self, session_id: str) -> list[CheckpointRow]:
-        """Return the whole chain of a session, generation 1 first.
+    async def list(self, session_id: str, *, sound_only: bool = False) -> list[CheckpointRow]:
+        """Return the whole chain of a session, generation 1 first; with `sound_only` what can be read of it.
 
         Raises:
             SidequestError: `STORE_DAMAGED` when a row cannot be read.
         """
+        if sound_only:
+            return await self._db.read(lambda tx: [*filter(None, map(_sound, _rows(tx, session_id)))])
         return await self._db.read(lambda tx: _read(tx, session_id))
 
     async def newest(self, session_id: str) -> CheckpointRow | None:
@@ -129,6 +131,13 @@ def _read(tx: Connection, session_id: str) -> list[CheckpointRow]:
         return [as_checkpoint(row) for row in _rows(tx, session_id)]
     except ValueError as error:
         raise payload.damaged(f"A checkpoint of session {session_id}") from error
+
+
+def _sound(row: AnyRow) -> CheckpointRow | None:
+    try:
+        return as_checkpoint(row)
+    except ValueError:
+        return None
 
 
 def as_checkpoint(row: AnyRow) -> CheckpointRow:

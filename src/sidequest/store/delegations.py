@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, and_, func, insert, select, update
 
@@ -198,11 +198,11 @@ class DelegationRows:
         """
         return await self._db.read(lambda tx: require(tx, session_id, delegation_id))
 
-    async def find(self, prefix: str) -> DelegationRow:
-        """Return the delegation with that id, or the only one whose id begins so, in any session.
+    async def find(self, prefix: str, session_id: str | None = None) -> DelegationRow:
+        """Return the delegation with that id, or the only one whose id begins so.
 
-        A fork keeps the ids of what it copied: of several with one id, that of the session which was used
-        last is meant.
+        `session_id` None looks in every session. A fork keeps the ids of what it copied: of several with one
+        id, that of the session which was used last is meant then.
 
         Raises:
             SidequestError: `DELEGATION_UNKNOWN`, also when several ids begin so.
@@ -213,6 +213,8 @@ class DelegationRows:
             .where(func.substr(delegations.c.id, 1, len(prefix)) == prefix, is_whole(sessions.c.id))
             .order_by(sessions.c.updated_at_ms.desc(), sessions.c.created_at_ms, sessions.c.id)
         )
+        if session_id is not None:
+            query = query.where(delegations.c.session_id == session_id)
         rows = await self._db.read(lambda tx: [_as_row(row) for row in tx.execute(query)]) if prefix else []
         rows = [row for row in rows if row.id == prefix] or rows
         if not rows:
@@ -307,6 +309,7 @@ def interrupt_running(
     )
     ids = tx.execute(running.order_by(delegations.c.number)).scalars().all()
     for delegation_id in ids:
+        known = _account_of(tx, session_id, delegation_id)
         close_open(tx, session_id, delegation_id, at_ms)
         row = require(tx, session_id, delegation_id)
         lost = _degradations(tx, events_of or session_id, delegation_id)
@@ -315,10 +318,10 @@ def interrupt_running(
             .where(_is(session_id, delegation_id))
             .values(
                 status=Status.INTERRUPTED.value,
-                outcome=_lossy_end(row, at_ms, lost) if lost else None,
+                outcome=_lossy_end(row, known, lost) if lost else None,
                 report=_last_text(tx, session_id, delegation_id),
                 updated_at_ms=at_ms,
-                completed_at_ms=at_ms,
+                **known,
             )
         )
     return [require(tx, session_id, delegation_id) for delegation_id in ids]
@@ -334,7 +337,7 @@ def _degradations(tx: Connection, session_id: str, delegation_id: str) -> int:
     return tx.execute(found).scalar_one()
 
 
-def _lossy_end(row: DelegationRow, at_ms: int, degradations: int) -> str:
+def _lossy_end(row: DelegationRow, known: dict[str, Any], degradations: int) -> str:
     """Return the outcome of a delegation that nobody was left to settle: it says that history is lost.
 
     What it used is not known, and left out.
@@ -347,14 +350,43 @@ def _lossy_end(row: DelegationRow, at_ms: int, degradations: int) -> str:
         report="",
         model=row.model,
         context_mode=row.context_mode,
-        elapsed_s=(at_ms - row.started_at_ms) / 1000,
+        elapsed_s=(known["completed_at_ms"] - row.started_at_ms) / 1000,
         turns=row.turns,
-        tool_calls=row.tool_calls,
+        tool_calls=known["tool_calls"],
         degradations=degradations,
     )
     data = outcome_as_dict(outcome)
     del data["report"], data["usage"]
     return to_json(data)
+
+
+def _account_of(tx: Connection, session_id: str, delegation_id: str) -> dict[str, Any]:
+    """Return what a delegation did until its process died, as far as it is stored; its calls are still open.
+
+    It ended when the last thing of it was stored: nobody knows of more. Of the calls that have no result the
+    first one had begun, since a delegate's tools run one after the other.
+    """
+    from sidequest.store.transcript import open_calls
+
+    row = tx.execute(select(delegations).where(_is(session_id, delegation_id))).one()
+    lane = and_(messages.c.session_id == session_id, messages.c.delegation_id == delegation_id)
+    said = tx.execute(select(func.max(messages.c.created_at_ms)).where(lane)).scalar_one()
+    count, given = tx.execute(
+        select(func.count(), func.max(tool_results.c.created_at_ms))
+        .join(
+            messages,
+            and_(
+                messages.c.session_id == tool_results.c.session_id, messages.c.id == tool_results.c.message_id
+            ),
+        )
+        .where(lane)
+    ).one()
+    begun = open_calls(tx, session_id, delegation_id)[:1]
+    return {
+        "completed_at_ms": max(row.updated_at_ms, said or 0, given or 0),
+        "tool_calls": max(row.tool_calls, count + len(begun)),
+        "last_tool": begun[0] if begun else row.last_tool,
+    }
 
 
 def _is(session_id: str, delegation_id: str) -> ColumnElement[bool]:
@@ -405,7 +437,17 @@ def _last_text(tx: Connection, session_id: str, delegation_id: str) -> str:
     return tx.execute(said).scalar_one_or_none() or ""
 
 
+def _readable(document: str) -> dict[str, Any]:
+    """Return a JSON object, empty when it is damaged: that grants nothing, and `verify` tells."""
+    try:
+        found = json.loads(document)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _as_row(row: AnyRow) -> DelegationRow:
+    outcome = _readable(row.outcome) if row.outcome is not None else None
     return DelegationRow(
         id=row.id,
         session_id=row.session_id,
@@ -418,7 +460,7 @@ def _as_row(row: AnyRow) -> DelegationRow:
         brief=row.brief,
         model=row.model,
         context_mode=row.context_mode,
-        definition=json.loads(row.definition),
+        definition=_readable(row.definition),
         parent_message_id=row.parent_message_id,
         parent_tool_call_id=row.parent_tool_call_id,
         started_after=row.started_after,
@@ -428,7 +470,7 @@ def _as_row(row: AnyRow) -> DelegationRow:
         tokens=row.tokens,
         last_tool=row.last_tool,
         report=row.report or "",
-        outcome=None if row.outcome is None else {**json.loads(row.outcome), "report": row.report or ""},
+        outcome={**outcome, "report": row.report or ""} if outcome else None,
         delivered=row.delivered,
         delivered_by=row.delivered_by,
         started_at_ms=row.started_at_ms,

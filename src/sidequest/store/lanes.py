@@ -71,9 +71,17 @@ def newest_response(tx: Connection, session_id: str, delegation_id: str | None) 
 
 
 def read_lane(
-    tx: Connection, session_id: str, delegation_id: str | None, *, after: int = 0, limit: int | None = None
+    tx: Connection,
+    session_id: str,
+    delegation_id: str | None,
+    *,
+    after: int = 0,
+    limit: int | None = None,
+    damaged_too: bool = False,
 ) -> list[StoredMessage]:
     """Return the rows of a lane whose position is greater than `after`, oldest first, `limit` at most.
+
+    With `damaged_too` words stand for a message that cannot be read.
 
     Raises:
         SidequestError: `STORE_DAMAGED` when a row cannot be read.
@@ -91,7 +99,7 @@ def read_lane(
         early = messages.c.position <= head[-1].position
         results += tx.execute(_results_of(tool_results.c.carrier_id).where(wanted, early)).all()
     try:
-        return _joined(rows, [_ResultRow(*row) for row in results])
+        return _joined(rows, [_ResultRow(*row) for row in results], damaged_too)
     except ValueError as error:
         raise payload.damaged(f"A message of session {session_id}") from error
 
@@ -102,9 +110,17 @@ def _results_of(message_id: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
     return select(*_OF_RESULT).join(messages, same)
 
 
-def _joined(rows: Sequence[_MessageRow], results: Sequence[_ResultRow]) -> list[StoredMessage]:
-    loaded = payload.load_all(row.payload for row in rows)
-    parts = payload.load_results(row.payload for row in results)
+def _joined(
+    rows: Sequence[_MessageRow], results: Sequence[_ResultRow], damaged_too: bool
+) -> list[StoredMessage]:
+    damaged: set[str] = set()
+    try:
+        loaded = payload.load_all(row.payload for row in rows)
+        parts = payload.load_results(row.payload for row in results)
+    except ValueError:
+        if not damaged_too:
+            raise
+        loaded, results, parts, damaged = _sound(rows, results)
     of_call: dict[tuple[str, str], StoredResult] = {}
     carried: dict[str, list[tuple[int, ToolReturnPart, int]]] = {}
     for result, part in zip(results, parts, strict=True):
@@ -127,9 +143,33 @@ def _joined(rows: Sequence[_MessageRow], results: Sequence[_ResultRow]) -> list[
                 row.delegation_id,
                 row.agent,
                 tuple(each for each in known if each is not None),
+                row.id in damaged,
             )
         )
     return stored
+
+
+def _sound(
+    rows: Sequence[_MessageRow], results: Sequence[_ResultRow]
+) -> tuple[list[ModelMessage], list[_ResultRow], list[ToolReturnPart], set[str]]:
+    """Return what can be read, one by one: messages, results, and the ids of messages that lack something."""
+    damaged: set[str] = set()
+    loaded: list[ModelMessage] = []
+    for row in rows:
+        try:
+            loaded.append(payload.load(row.payload))
+        except ValueError:
+            loaded.append(payload.stand_in(row.kind))
+            damaged.add(row.id)
+    kept: list[_ResultRow] = []
+    parts: list[ToolReturnPart] = []
+    for result in results:
+        try:
+            parts += payload.load_results([result.payload])
+            kept.append(result)
+        except ValueError:
+            damaged.add(result.message_id)
+    return loaded, kept, parts, damaged
 
 
 def _with_parts(message: ModelMessage, inside: Sequence[tuple[int, ToolReturnPart, int]]) -> ModelMessage:

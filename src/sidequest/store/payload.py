@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.tokens import estimate_message
-from sidequest.core.transcript import tool_calls, user_text
+from sidequest.core.transcript import marked, tool_calls, user_text
 from sidequest.store.masking import Masker, readable_json, storable
 
 # The settings of pydantic-ai's own adapter: anything else would not read what it writes. Building one takes
@@ -39,6 +39,8 @@ INTERRUPTED = (
     "doing it again."
 )
 """What a model reads instead of a result that was never stored."""
+DAMAGED = "[This message is damaged in the store and cannot be read.]"
+"""What a person reads in place of such a message."""
 
 
 def dump(message: ModelMessage) -> str:
@@ -81,6 +83,13 @@ def damaged(what: str) -> SidequestError:
         f"{what} cannot be read from the store.",
         "`sidequest sessions verify` names the row.",
     )
+
+
+def stand_in(kind: str) -> ModelMessage:
+    """Return what stands for a message that cannot be read."""
+    if kind == "response":
+        return ModelResponse(parts=[TextPart(DAMAGED)], finish_reason="error")
+    return ModelRequest(parts=[marked(DAMAGED, "notice")])
 
 
 def load_all(payloads: Iterable[str]) -> list[ModelMessage]:

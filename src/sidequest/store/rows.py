@@ -53,6 +53,8 @@ class SessionRow:
     forked_from: str | None = None
     forked_through: str | None = None
     """Newest message of the other session that came along; None when that was empty."""
+    spent_usd: float = 0.0
+    """What its agent and all of its delegations have spent, in US dollars, as far as prices are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class StoredMessage:
     agent: str | None = None
     results: tuple[StoredResult, ...] = ()
     """Of a response: what its calls gave so far, in the order of the calls."""
+    damaged: bool = False
+    """Whether it or a result of it cannot be read: words stand for the message then, a result is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +303,10 @@ class Match:
     """`request` or `response`."""
     excerpt: str
     created_at_ms: int
+    result_id: str | None = None
+    """Name of the tool result, `MESSAGE:N`, when a call of the message was found and not its text."""
+    tool: str | None = None
+    """Name of the tool of that call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from sidequest.store.tables import metadata
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
-LATEST = "0001"
+LATEST = "0002"
 """The schema that this version of sidequest works with. Kept here so that opening needs no Alembic."""
 VERSION_TABLE = "sidequest_version"
 _ADVISORY_LOCK = 7_345_201_114

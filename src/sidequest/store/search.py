@@ -7,17 +7,30 @@ spaces is found literally: the index gives candidates, the text itself decides.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, literal_column, or_, select, text
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    Select,
+    and_,
+    literal_column,
+    or_,
+    select,
+    text,
+)
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.store.database import AnyRow, Database
 from sidequest.store.rows import Match, Page
-from sidequest.store.tables import messages, search_words, tool_results
+from sidequest.store.tables import messages, search_words, tool_results, tool_words
 from sidequest.store.unfinished import is_whole
 
 if TYPE_CHECKING:
@@ -46,10 +59,12 @@ _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W_])+")
 _PAGE_OF_CANDIDATES = 100
 
 
-def index_words(said: str) -> str:
-    """Return the different words of a text as the index holds them, separated by spaces."""
+def index_words(said: str, room: int = MAX_INDEXED_CHARS) -> str:
+    """Return the different words of a text as the index holds them, separated by spaces.
+
+    The first ones that take at most `room` characters together.
+    """
     kept: dict[str, None] = {}
-    room = MAX_INDEXED_CHARS
     for word in _WORD.findall(said.casefold()):
         short = word[:MAX_WORD_CHARS]
         if short not in kept:
@@ -117,9 +132,10 @@ class Search:
     async def find(
         self, session_id: str | None, query: str, *, limit: int = DEFAULT_MATCHES, lanes: Lanes = PARENT
     ) -> list[Match]:
-        """Return the newest messages that hold every word of `query`, newest first.
+        """Return the newest messages and tool calls that hold every word of `query`, newest first.
 
-        User and assistant text is searched, tool results are not. `limit` is clamped to 1..`MAX_MATCHES`.
+        A message is found by what the user or the assistant said, a call by the name of its tool, its
+        arguments and its result together. `limit` is clamped to 1..`MAX_MATCHES`.
         `session_id` None searches all sessions. A query without any letter or digit finds nothing.
 
         Raises:
@@ -129,22 +145,10 @@ class Search:
         parsed = Query.of(query)
 
         def look(tx: Connection) -> list[Match]:
-            found: list[Match] = []
-            for row in matching(tx, parsed, session_id, lanes):
-                found.append(
-                    Match(
-                        row.session_id,
-                        row.id,
-                        row.position,
-                        row.delegation_id,
-                        row.kind,
-                        parsed.excerpt(row.text),
-                        row.created_at_ms,
-                    )
-                )
-                if len(found) == wanted:
-                    break
-            return found
+            said = _said(tx, parsed, session_id, lanes)
+            called = _called(tx, parsed, session_id, lanes)
+            newest_first = heapq.merge(said, called, key=lambda found: -found[0])
+            return [match for _, match in islice(newest_first, wanted)]
 
         return await self._db.read(look) if parsed.words else []
 
@@ -186,6 +190,72 @@ class Search:
         return Page(row_id, whole[start:end], start, len(whole), end if end < len(whole) else None)
 
 
+def _said(tx: Connection, query: Query, session_id: str | None, lanes: Lanes) -> Iterator[tuple[int, Match]]:
+    """Yield the messages whose text matches, newest first, with their row ids."""
+    for row in matching(tx, query, session_id, lanes):
+        yield row.row_id, _match(row, query.excerpt(row.text))
+
+
+def _called(
+    tx: Connection, query: Query, session_id: str | None, lanes: Lanes
+) -> Iterator[tuple[int, Match]]:
+    """Yield the calls that match, the newest result first, with the row ids of their messages."""
+    from sidequest.store.call_words import call_text, read_call
+
+    result = and_(
+        *(tool_results.c[name] == tool_words.c[name] for name in ("session_id", "message_id", "tool_call_id"))
+    )
+    message = and_(messages.c.session_id == tool_words.c.session_id, messages.c.id == tool_words.c.message_id)
+    before: int | None = None
+    while True:
+        statement = (
+            select(
+                tool_words.c.row_id.label("word_row_id"),
+                tool_words.c.tool_call_id,
+                tool_results.c.payload.label("result"),
+                messages,
+            )
+            .join(tool_results, result)
+            .join(messages, message)
+            .where(tool_words.c.row_id.in_(indexed_calls(tx, query)))
+            .order_by(tool_words.c.row_id.desc())
+            .limit(_PAGE_OF_CANDIDATES)
+        )
+        if session_id is not None:
+            statement = statement.where(tool_words.c.session_id == session_id)
+        if lanes is not None:
+            statement = statement.where(in_lanes(lanes))
+        if before is not None:
+            statement = statement.where(tool_words.c.row_id < before)
+        rows = tx.execute(statement).all()
+        for row in rows:
+            # What is damaged is not found; what is sound is.
+            found = read_call(row.payload, row.result, row.tool_call_id)
+            if found is None:
+                continue
+            number, call, part = found
+            said = call_text(call, part)
+            if query.is_in(said):
+                yield row.row_id, _match(row, query.excerpt(said), f"{row.id}:{number}", call.tool_name)
+        if len(rows) < _PAGE_OF_CANDIDATES:
+            return
+        before = rows[-1].word_row_id
+
+
+def _match(row: AnyRow, excerpt: str, result_id: str | None = None, tool: str | None = None) -> Match:
+    return Match(
+        row.session_id,
+        row.id,
+        row.position,
+        row.delegation_id,
+        row.kind,
+        excerpt,
+        row.created_at_ms,
+        result_id,
+        tool,
+    )
+
+
 def matching(tx: Connection, query: Query, session_id: str | None, lanes: Lanes) -> Iterator[AnyRow]:
     """Yield the rows that match, newest first, with id, session, lane, position, kind, text and time."""
     before: int | None = None
@@ -219,16 +289,24 @@ def matching(tx: Connection, query: Query, session_id: str | None, lanes: Lanes)
 
 
 def indexed(tx: Connection, query: Query) -> ScalarSelect[int]:
-    """Return the row ids that the index gives for `query`, as a subquery; words hold no quotes."""
+    """Return the row ids of messages that the index gives for `query`, as a subquery."""
+    return _in_index(tx, query, "search_index", search_words.c.message_row_id)
+
+
+def indexed_calls(tx: Connection, query: Query) -> ScalarSelect[int]:
+    """Return the row ids of `tool_words` that the index gives for `query`, as a subquery."""
+    return _in_index(tx, query, "tool_index", tool_words.c.row_id)
+
+
+def _in_index(tx: Connection, query: Query, index: str, key: Column[int]) -> ScalarSelect[int]:
+    # Words hold no quotes.
     if tx.dialect.name == "sqlite":
         asked = " ".join(f'"{word}"' for word in query.words)
-        rows: Select[int] = select(literal_column("rowid")).select_from(text("search_index"))
-        return rows.where(text("search_index MATCH :asked").bindparams(asked=asked)).scalar_subquery()
+        rows: Select[int] = select(literal_column("rowid")).select_from(text(index))
+        return rows.where(text(f"{index} MATCH :asked").bindparams(asked=asked)).scalar_subquery()
     asked = " & ".join(f"'{word}'" for word in query.words)
-    found = select(search_words.c.message_row_id)
-    return found.where(
-        text("search_words.lexemes @@ CAST(:asked AS tsquery)").bindparams(asked=asked)
-    ).scalar_subquery()
+    matches = text(f"{key.table.name}.lexemes @@ CAST(:asked AS tsquery)").bindparams(asked=asked)
+    return select(key).where(matches).scalar_subquery()
 
 
 def in_lanes(lanes: Collection[str | None]) -> ColumnElement[bool]:

@@ -144,6 +144,16 @@ class Sessions:
 
         await self._db.write_session(session_id, use)
 
+    async def spend(self, session_id: str, cost_usd: float) -> None:
+        """Add what was spent to the account of a session, in US dollars; a fork begins with an empty one.
+
+        Raises:
+            SidequestError: `SESSION_UNKNOWN`.
+        """
+        added = update(sessions).where(sessions.c.id == session_id)
+        change = added.values(spent_usd=sessions.c.spent_usd + cost_usd)
+        await self._db.write_session(session_id, lambda tx: tx.execute(change))
+
     async def delete(self, session_id: str, *, now_ms: int) -> None:
         """Remove a session with everything that belongs to it.
 
@@ -305,6 +315,7 @@ def _as_row(row: AnyRow) -> SessionRow:
         delegations=row.delegations,
         forked_from=row.forked_from,
         forked_through=row.forked_through,
+        spent_usd=row.spent_usd,
     )
 
 

@@ -21,6 +21,7 @@ from sidequest.store.schema import bring_up_to_date, refuse_foreign_file
 from sidequest.store.search import Search
 from sidequest.store.sessions import Sessions
 from sidequest.store.state import Grants, SettingsState
+from sidequest.store.whole_results import WholeResults
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,6 +49,7 @@ class Store:
         self.search = Search(database)
         self.grants = Grants(database)
         self.settings = SettingsState(database)
+        self.whole_results = WholeResults(database)
 
     @classmethod
     async def open(

@@ -1,7 +1,8 @@
 """The tables as they are today; `migrations` says how a database gets there.
 
 One schema for both databases. What differs is search, and lives in the migrations: SQLite has the virtual
-table `search_index` over `search_words`, PostgreSQL has the column `search_words.lexemes`.
+tables `search_index` over `search_words` and `tool_index` over `tool_words`, PostgreSQL has a column
+`lexemes` in both.
 
 Rows of the parent and rows of each delegation are *lanes* of one table: `delegation_id` is NULL in the
 parent's lane, and `position` counts from 1 without gaps inside a lane. So a lane is kept, cut or copied
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -54,7 +56,9 @@ sessions = Table(
     Column("updated_at_ms", BigInteger, nullable=False, index=True),
     Column("forked_from", Structure),
     Column("forked_through", Structure),
+    Column("spent_usd", Double, nullable=False, server_default="0"),
 )
+"""`spent_usd` is what its agent and all of its delegations have spent, as far as prices are known."""
 
 leases = Table(
     "leases",
@@ -181,6 +185,34 @@ search_words = Table(
     ),
     Column("words", Structure, nullable=False),
 )
+
+tool_words = Table(
+    "tool_words",
+    metadata,
+    Column("row_id", _ROW_ID, primary_key=True),
+    Column("session_id", Structure, nullable=False),
+    Column("message_id", Structure, nullable=False),
+    Column("tool_call_id", Structure, nullable=False),
+    Column("words", Structure, nullable=False),
+    UniqueConstraint("session_id", "message_id", "tool_call_id"),
+    ForeignKeyConstraint(
+        ["session_id", "message_id", "tool_call_id"],
+        ["tool_results.session_id", "tool_results.message_id", "tool_results.tool_call_id"],
+        ondelete="CASCADE",
+    ),
+)
+"""What a call is found by: the words of tool name, arguments and result, for each row of `tool_results`."""
+
+whole_results = Table(
+    "whole_results",
+    metadata,
+    Column("session_id", Structure, ForeignKey("sessions.id", ondelete="CASCADE")),
+    Column("path", Structure),
+    Column("text", Content, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("session_id", "path"),
+)
+"""Tool results that were too large for a context, whole; `path` is the file that the cut result names."""
 
 checkpoints = Table(
     "checkpoints",

@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
-from sqlalchemy import Connection, insert, select, update
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from sqlalchemy import Connection, delete, insert, select, update
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.store import payload
+from sidequest.store.call_words import call_words
 from sidequest.store.database import AnyRow, Database, touch
 from sidequest.store.delivery import mark_delivered, unknown_delegation
 from sidequest.store.lanes import (
@@ -24,7 +25,7 @@ from sidequest.store.lanes import (
 from sidequest.store.masking import Masker
 from sidequest.store.rows import NewestPart, NewMessage, StoredMessage
 from sidequest.store.search import index_words
-from sidequest.store.tables import delegations, messages, search_words, tool_results
+from sidequest.store.tables import delegations, messages, search_words, tool_results, tool_words
 
 
 class Transcript:
@@ -76,17 +77,27 @@ class Transcript:
         await self._db.write_session(session_id, record)
 
     async def load(
-        self, session_id: str, delegation_id: str | None = None, *, after: int = 0, limit: int | None = None
+        self,
+        session_id: str,
+        delegation_id: str | None = None,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        damaged_too: bool = False,
     ) -> list[StoredMessage]:
         """Return the rows of a lane behind position `after`, oldest first, `limit` at most, as stored.
 
         `delegation_id` None is the parent's lane. A session or delegation without rows gives an empty list.
+        With `damaged_too` a message that cannot be read has words in its place; that is for people to look
+        at, not to go on with.
 
         Raises:
             SidequestError: `STORE_DAMAGED` when a row cannot be read.
         """
         return await self._db.read(
-            lambda tx: read_lane(tx, session_id, delegation_id, after=after, limit=limit)
+            lambda tx: read_lane(
+                tx, session_id, delegation_id, after=after, limit=limit, damaged_too=damaged_too
+            )
         )
 
     async def history(
@@ -142,6 +153,8 @@ class _Calls:
     """The calls of a response that no request carries a result of, with the recorded row if there is one."""
 
     response_id: str | None = None
+    parts: dict[str, ToolCallPart] = field(default_factory=dict)
+    """Every call of the response, by id."""
     open: dict[str, AnyRow | None] = field(default_factory=dict)
 
 
@@ -152,6 +165,8 @@ class _Batch:
     messages: list[dict[str, Any]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     carried: list[dict[str, Any]] = field(default_factory=list)
+    words: list[dict[str, Any]] = field(default_factory=list)
+    """What the results among them are found by."""
 
 
 def append_rows(
@@ -224,8 +239,8 @@ def _open_calls(tx: Connection, session_id: str, delegation_id: str | None) -> _
         tool_results.c.session_id == session_id, tool_results.c.message_id == response.id
     )
     recorded = {row.tool_call_id: row for row in tx.execute(results)}
-    calls = _Calls(response.id)
-    for call_id in payload.distinct_calls(payload.load_row(response.payload, response.id)):
+    calls = _Calls(response.id, payload.distinct_calls(payload.load_row(response.payload, response.id)))
+    for call_id in calls.parts:
         row = recorded.get(call_id)
         if row is None or row.carrier_id is None:
             calls.open[call_id] = row
@@ -237,7 +252,8 @@ def _add(
 ) -> None:
     document, message = payload.as_stored(item.message, masker)
     if isinstance(message, ModelResponse):
-        lane.calls = _Calls(item.id, dict.fromkeys(payload.distinct_calls(message)))
+        parts = payload.distinct_calls(message)
+        lane.calls = _Calls(item.id, parts, dict.fromkeys(parts))
     elif any(isinstance(part, ToolReturnPart) for part in message.parts):
         if lane.calls is None:
             lane.calls = _open_calls(tx, session_id, item.delegation_id)
@@ -281,6 +297,8 @@ def _take_results(
             batch.results.append(row)
         else:
             batch.carried.append(row | {"created_at_ms": recorded.created_at_ms})
+        if recorded is None or recorded.payload != row["payload"]:
+            batch.words.append(_words(row, calls.parts[part.tool_call_id], part))
     return replace(request, parts=rest)
 
 
@@ -308,6 +326,25 @@ def _insert(tx: Connection, batch: _Batch) -> None:
         tx.execute(insert(tool_results), batch.results)
     for row in batch.carried:
         tx.execute(update(tool_results).where(_is_result(row)).values(row))
+    for indexed in batch.words:
+        _index(tx, indexed)
+
+
+def _words(key: dict[str, Any], call: ToolCallPart, part: ToolReturnPart) -> dict[str, Any]:
+    names = ("session_id", "message_id", "tool_call_id")
+    return {**{name: key[name] for name in names}, "words": call_words(call, part)}
+
+
+def _index(tx: Connection, words: dict[str, Any]) -> None:
+    """Index a result, in place of an earlier version of it."""
+    tx.execute(
+        delete(tool_words).where(
+            tool_words.c.session_id == words["session_id"],
+            tool_words.c.message_id == words["message_id"],
+            tool_words.c.tool_call_id == words["tool_call_id"],
+        )
+    )
+    tx.execute(insert(tool_words).values(words))
 
 
 def _is_result(row: dict[str, Any]) -> Any:
@@ -333,7 +370,8 @@ def _record(
             f"Session {session_id} has no message {message_id}.",
             "Append the response before the results of its calls.",
         )
-    if part.tool_call_id not in payload.distinct_calls(payload.load_row(row.payload, message_id)):
+    calls = payload.distinct_calls(payload.load_row(row.payload, message_id))
+    if part.tool_call_id not in calls:
         raise _conflict(f"Message {message_id} makes no call {part.tool_call_id}.")
     key = {"session_id": session_id, "message_id": message_id, "tool_call_id": part.tool_call_id}
     known = tx.execute(select(tool_results.c.payload).where(_is_result(key))).scalar_one_or_none()
@@ -352,13 +390,26 @@ def _record(
             f"The call {part.tool_call_id} of message {message_id} was closed without a result before."
         )
     tx.execute(insert(tool_results).values(**key, **_result_values(document, part, created_at_ms)))
+    _index(tx, _words(key, calls[part.tool_call_id], part))
     return True
+
+
+def open_calls(tx: Connection, session_id: str, delegation_id: str | None) -> list[str]:
+    """Return the tools of the newest response's calls that have no result, in the order of the calls."""
+    try:
+        known = _open_calls(tx, session_id, delegation_id)
+    except SidequestError:
+        return []  # what cannot be read made no call that anybody knows of
+    return [known.parts[key].tool_name for key, recorded in known.open.items() if recorded is None]
 
 
 def close_open(tx: Connection, session_id: str, delegation_id: str | None, at_ms: int) -> int:
     """Store placeholders inside a transaction; see `Transcript.close_open`."""
     response = newest_response(tx, session_id, delegation_id)
-    message = payload.load_row(response.payload, response.id) if response is not None else None
+    try:
+        message = payload.load_row(response.payload, response.id) if response is not None else None
+    except SidequestError:
+        return 0  # what cannot be read made no call that anybody knows of
     if not isinstance(message, ModelResponse):
         return 0
     known = _open_calls(tx, session_id, delegation_id)
@@ -369,6 +420,7 @@ def close_open(tx: Connection, session_id: str, delegation_id: str | None, at_ms
         values = _result_values(payload.dump_result(part), part, at_ms)
         key = {"session_id": session_id, "message_id": known.response_id, "tool_call_id": call.tool_call_id}
         tx.execute(insert(tool_results).values(**key, **values))
+        _index(tx, _words(key, call, part))
     return len(missing)
 
 

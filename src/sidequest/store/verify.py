@@ -15,6 +15,7 @@ from sqlalchemy import Connection, FromClause, and_, func, select, text
 
 from sidequest.core.outcome import Status
 from sidequest.store import payload
+from sidequest.store.call_words import words_of_row
 from sidequest.store.checkpoints import as_checkpoint
 from sidequest.store.database import AnyRow
 from sidequest.store.rows import Problem
@@ -27,10 +28,12 @@ from sidequest.store.tables import (
     search_words,
     sessions,
     tool_results,
+    tool_words,
 )
 from sidequest.store.unfinished import is_whole
 
 _BATCH = 500
+_RESULT_KEY = ("session_id", "message_id", "tool_call_id")
 
 Check: TypeAlias = Callable[[Connection, str], Iterator[Problem]]
 
@@ -57,10 +60,11 @@ def _database(tx: Connection) -> Iterator[Problem]:
             yield Problem(
                 None, "reference", f"{row[0]} {row[1]}", f"points to a row of {row[2]} that is gone"
             )
-        in_index = tx.execute(text("SELECT count(*) FROM search_index_docsize")).scalar_one()
-        words = tx.execute(select(func.count()).select_from(search_words)).scalar_one()
-        if in_index != words:
-            yield Problem(None, "search", "search_index", f"holds {in_index} rows and should hold {words}")
+        for index, indexed in (("search_index", search_words), ("tool_index", tool_words)):
+            in_index = tx.execute(text(f"SELECT count(*) FROM {index}_docsize")).scalar_one()
+            words = tx.execute(select(func.count()).select_from(indexed)).scalar_one()
+            if in_index != words:
+                yield Problem(None, "search", index, f"holds {in_index} rows and should hold {words}")
 
 
 def _lanes(tx: Connection, session_id: str) -> Iterator[Problem]:
@@ -105,6 +109,7 @@ def _results(tx: Connection, session_id: str) -> Iterator[Problem]:
     query = (
         select(
             tool_results,
+            tool_words.c.words,
             caller.c.row_id,
             caller.c.payload.label("call_payload"),
             caller.c.delegation_id.label("call_lane"),
@@ -116,12 +121,16 @@ def _results(tx: Connection, session_id: str) -> Iterator[Problem]:
         )
         .join(caller, _same_row(caller, "message_id"))
         .outerjoin(carrier, _same_row(carrier, "carrier_id"))
+        .outerjoin(tool_words, and_(*(tool_words.c[name] == tool_results.c[name] for name in _RESULT_KEY)))
         .where(tool_results.c.session_id == session_id)
     )
     for row in _in_batches(tx, query, caller.c.row_id, tool_results.c.tool_call_id):
         where = f"{row.message_id} {row.tool_call_id}"
         for message in _result_problems(row):
             yield Problem(session_id, "results", where, message)
+        words = words_of_row(row.call_payload, row.payload, row.tool_call_id)
+        if words is not None and words != row.words:
+            yield Problem(session_id, "search", where, "is not indexed by the words of the call")
 
 
 def _result_problems(row: AnyRow) -> Iterator[str]:

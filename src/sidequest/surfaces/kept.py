@@ -155,7 +155,8 @@ async def keeping(keep: Keeping, parts: Parts) -> AsyncIterator[Kept | None]:
     async with await open_to_keep(keep.store, parts.settings, parts.registry.secrets()) as store:
         kept = Kept(store)
         if keep.delegation is not None:
-            found = await store.delegations.find(keep.delegation)
+            owner = None if keep.session is None else (await store.sessions.get(keep.session)).id
+            found = await store.delegations.find(keep.delegation, owner)
             kept.chain = await store.delegations.chain(found.session_id, found.id)
             _require_resumable(kept.chain)
             kept.row = await store.sessions.get(found.session_id)
@@ -174,7 +175,7 @@ def _require_resumable(chain: Chain) -> None:
     why = ""
     if latest.status is Status.STOPPED:
         why = "was stopped, and what was stopped is not gone on with"
-    elif latest.status is not Status.RUNNING and not latest.turns:
+    elif latest.status is not Status.RUNNING and not any(run.turns for run in chain.delegations):
         why = "did nothing that could be gone on with"
     if why:
         raise SidequestError(

@@ -36,7 +36,7 @@ class Keeping:
     newest: bool = False
     """Whether it goes on with the newest session of the folder."""
     session: str | None = None
-    """Id, or the beginning of one, of the session it goes on with."""
+    """Id, or the beginning of one, of the session it goes on with, or that `delegation` belongs to."""
     delegation: str | None = None
     """Id, or the beginning of one, of the delegation it goes on with."""
 
@@ -105,7 +105,9 @@ async def existing_store(url: str | None) -> AsyncIterator[Store]:
 
 
 async def newest_of(store: Store, root: Path) -> SessionRow:
-    """Return the conversation of the folder `root` that was used last; sessions without a message are none.
+    """Return the session of the folder `root` that was used last.
+
+    One with a conversation goes before those that hold delegations alone; one that holds nothing is none.
 
     Raises:
         SidequestError: `SESSION_UNKNOWN` when there is none.
@@ -117,6 +119,9 @@ async def newest_of(store: Store, root: Path) -> SessionRow:
         if found is not None:
             return found
         if len(rows) < limit:
+            delegated = next((row for row in rows if row.delegations), None)
+            if delegated is not None:
+                return delegated
             break
     raise SidequestError(
         ErrorCode.SESSION_UNKNOWN,

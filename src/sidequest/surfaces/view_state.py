@@ -147,6 +147,9 @@ def reduce_delegation(view: DelegationView, event: Event, at_ms: int) -> Delegat
         case ModelSwitched(model=model, hard_limit=limit):
             return replace(view, model=model, at=replace(view.at, hard_limit=limit, waiting_for=""))
         case DelegationSettled(outcome=outcome):
+            if outcome.status is Status.INTERRUPTED:
+                # Told by the process that goes on, perhaps a day later.
+                at_ms = view.started_at_ms + round(outcome.elapsed_s * 1000)
             return replace(
                 view, outcome=outcome, model=outcome.model, ended_at_ms=at_ms, at=_settled(view.at, outcome)
             )
@@ -155,11 +158,12 @@ def reduce_delegation(view: DelegationView, event: Event, at_ms: int) -> Delegat
 
 
 def _settled(at: AgentView, outcome: Outcome) -> AgentView:
-    """The outcome has the last word on every count."""
+    """The outcome has the last word on every count, unless it was put together after a kill."""
+    killed = outcome.status is Status.INTERRUPTED
     return replace(
         at,
         turns=outcome.turns,
-        tools=outcome.tool_calls,
+        tools=max(at.tools, outcome.tool_calls) if killed else outcome.tool_calls,
         compactions=outcome.compactions,
         degradations=outcome.degradations,
         tool_running=False,

@@ -212,6 +212,8 @@ class LiveSessions:
         if live is not None and live.busy:
             raise _busy()
         await self.release(row.id)
+        for grant in await self.store.grants.list(row.id):
+            await self.store.grants.remove(row.id, grant.rule)
         await self.store.sessions.touch(row.id, now_ms(), model=binding.key)
         self._tell()
 
@@ -319,7 +321,7 @@ class LiveSessions:
             raise _busy()
         live.session.renew(options, parts.catalog, registry)
         live.parts = parts
-        self.store.mask(known_secrets(parts.registry))
+        self.store.mask(parts.registry.secrets())
         said = set(_notices(before))
         for text in _notices(parts):
             if text not in said:

@@ -162,7 +162,9 @@ def stored_work(row: DelegationRow, status: Status, events: Iterable[Numbered]) 
     `status` is where it stands: a row may say that it runs although its process died.
     """
     work: Work | None = None
+    newest_ms = row.started_at_ms
     for numbered in events:
+        newest_ms = max(newest_ms, numbered.at_ms)
         if work is not None:
             work = follow_work(work, numbered)
         elif isinstance(numbered.event, DelegationStarted):
@@ -175,7 +177,7 @@ def stored_work(row: DelegationRow, status: Status, events: Iterable[Numbered]) 
         work = follow_work(work, settled)
     view = work.view
     if status is not Status.RUNNING and view.ended_at_ms is None:
-        view = replace(view, ended_at_ms=row.completed_at_ms or row.started_at_ms)
+        view = replace(view, ended_at_ms=row.completed_at_ms or newest_ms)
     return replace(
         work,
         view=view,

@@ -22,6 +22,10 @@ from sidequest.surfaces.cli.options import (
 
 sessions = typer.Typer(help="Look at stored sessions, and keep them in order.", rich_markup_mode=None)
 delegations = typer.Typer(help="Look at stored delegations, and go on with one.", rich_markup_mode=None)
+OfSession = Annotated[
+    str | None,
+    typer.Option("--session", metavar="ID", help="Its session; else the one used last that has that id."),
+]
 
 
 @sessions.command("list")
@@ -142,13 +146,14 @@ def delegations_show(
     messages: Annotated[
         bool, typer.Option("--messages", help="Show everything that it said and did.")
     ] = False,
+    session: OfSession = None,
     store: ReadStore = None,
     as_json: AsJson = False,
 ) -> int:
     """Show one delegation: its task, how it ended, its report."""
     from sidequest.surfaces.cli.showing import show_delegation
 
-    return show_delegation(delegation, store, messages=messages, as_json=as_json)
+    return show_delegation(delegation, store, session=session, messages=messages, as_json=as_json)
 
 
 @delegations.command("resume")
@@ -160,6 +165,7 @@ def delegations_resume(
     ] = None,
     agents_dirs: AgentsDirs = None,
     permission_mode: PermissionMode = None,
+    session: OfSession = None,
     store: ReadStore = None,
     as_json: AsJsonLines = False,
     quiet: Quiet = False,
@@ -170,6 +176,6 @@ def delegations_resume(
     from sidequest.surfaces.storing import Keeping
 
     place = Place(HERE, tuple(agents_dirs or ()))
-    keep = Keeping(store, delegation=delegation)
+    keep = Keeping(store, session=session, delegation=delegation)
     job = Job(instruction, None, place, None, None, as_json, quiet, keep, permission_mode, follow=True)
     return execute(job)

@@ -6,18 +6,19 @@ import asyncio
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.surfaces.cli.errors import Exit
-from sidequest.surfaces.cli.showing import StoredSession, read_session, session_facts
+from sidequest.surfaces.cli.showing import StoredSession, read_session, session_facts, warn_of_damage
 from sidequest.surfaces.stored_rows import delegation_dict, session_dict, status_of, title_of, work_of
 from sidequest.surfaces.storing import existing_store
 from sidequest.surfaces.text import moment, one_line, printable, short_id
 
 if TYPE_CHECKING:
-    from sidequest.store import CheckpointRow, StoredMessage
+    from sidequest.store import CheckpointRow, Store, StoredMessage
     from sidequest.surfaces.transcripts import Entry
 
 FORMATS = ("json", "md")
@@ -44,9 +45,10 @@ def export_session(session: str, store: str | None, *, form: str | None, output:
         async with existing_store(store) as opened:
             found = await read_session(opened, session)
             ids = [row.id for row in found.delegations] if chosen == "json" else []
-            return found, {key: await opened.transcript.load(found.row.id, key) for key in ids}
+            return found, {key: await _lane(opened, found.row.id, key) for key in ids}
 
     found, lanes = asyncio.run(read())
+    warn_of_damage([*found.messages, *chain.from_iterable(lanes.values())], found.row.id)
     text = as_json(found, lanes) if chosen == "json" else as_markdown(found)
     if output is None:
         print(text, end="")
@@ -67,6 +69,10 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
+async def _lane(store: Store, session_id: str, delegation_id: str) -> Sequence[StoredMessage]:
+    return await store.transcript.load(session_id, delegation_id, damaged_too=True)
+
+
 def _format(form: str | None, output: Path | None) -> str:
     ending = output.suffix.lower().removeprefix(".") if output else ""
     chosen = form or ("md" if ending in ("md", "markdown") else "json")
@@ -81,6 +87,7 @@ def as_json(found: StoredSession, lanes: Lanes) -> str:
     """Return everything that is stored of a session as one JSON object, indented.
 
     Messages are pydantic-ai's own JSON, tool results inside; its `ModelMessagesTypeAdapter` reads them.
+    Results that no message took to the model, as after a kill, stand beside the message that called for them.
     """
     import json
 
@@ -102,16 +109,23 @@ def as_json(found: StoredSession, lanes: Lanes) -> str:
 
 
 def _message(stored: StoredMessage) -> dict[str, Any]:
-    from pydantic_ai.messages import ModelMessagesTypeAdapter
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest
 
     (message,) = ModelMessagesTypeAdapter.dump_python([stored.message], mode="json")
-    return {
+    data = {
         "id": stored.id,
         "position": stored.position,
         "atMs": stored.created_at_ms,
         "tokens": stored.tokens,
         "message": message,
     }
+    if stored.damaged:
+        data["damaged"] = True
+    waiting = [result.part for result in stored.results if result.carrier_id is None]
+    if waiting:
+        (request,) = ModelMessagesTypeAdapter.dump_python([ModelRequest(parts=waiting)], mode="json")
+        data["results"] = request["parts"]
+    return data
 
 
 def _checkpoint(row: CheckpointRow) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def fork_session(session: str, store: str | None, *, through: str | None, as_jso
 
 async def _message_id(store: Store, row: SessionRow, prefix: str) -> str:
     """Return the only id of a message of the parent that begins so; the store says no to any other."""
-    known = [message.id for message in await store.transcript.load(row.id)]
+    known = [message.id for message in await store.transcript.load(row.id, damaged_too=True)]
     found = [message_id for message_id in known if message_id.startswith(prefix)]
     if prefix in known or len(found) != 1:
         if len(found) > 1 and prefix not in known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,13 @@ from sidequest.surfaces.stored_rows import (
     work_of,
 )
 from sidequest.surfaces.storing import existing_store, is_held
-from sidequest.surfaces.text import count, moment, one_line, printable, short_id
+from sidequest.surfaces.text import count, moment, one_line, printable, short_id, some
 
 if TYPE_CHECKING:
     from sidequest.store import CheckpointRow, DelegationRow, Lease, SessionRow, Store, StoredMessage
 
 _LABEL_COLUMNS = 14
+_SHOWN_DAMAGED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +47,34 @@ class StoredSession:
 
 
 async def read_session(store: Store, session: str) -> StoredSession:
-    """Read a session whole; `session` is an id or its beginning.
+    """Read a session whole; `session` is an id or its beginning. Words stand for messages that are damaged.
 
     Raises:
-        SidequestError: `SESSION_UNKNOWN`, `STORE_DAMAGED`.
+        SidequestError: `SESSION_UNKNOWN`, or the store failed.
     """
     row = await store.sessions.get(session)
     delegations = await store.delegations.list(row.id)
     lease = await store.leases.get(row.id)
     return StoredSession(
         row,
-        await store.transcript.load(row.id),
+        await store.transcript.load(row.id, damaged_too=True),
         delegations,
-        await store.checkpoints.list(row.id),
+        await store.checkpoints.list(row.id, sound_only=True),
         await in_use(store, delegations),
         lease if is_held(lease) else None,
     )
+
+
+def warn_of_damage(messages: Iterable[StoredMessage], session_id: str) -> None:
+    """Say on standard error which messages cannot be read, if any."""
+    damaged = [message.id for message in messages if message.damaged]
+    if damaged:
+        shown = ", ".join(map(short_id, damaged[:_SHOWN_DAMAGED])) + (
+            f" and {len(damaged) - _SHOWN_DAMAGED} more" if len(damaged) > _SHOWN_DAMAGED else ""
+        )
+        said = f"{some(len(damaged), 'message')} cannot be read, or a result of it: {shown}"
+        verify = f"`sidequest sessions verify {short_id(session_id)}` says what is damaged"
+        put(Screen.of_process().err, f"warning: {said}; {verify}", "yellow")
 
 
 def show_session(session: str, store: str | None, *, as_json: bool) -> int:
@@ -78,6 +91,7 @@ def show_session(session: str, store: str | None, *, as_json: bool) -> int:
             return await read_session(opened, session)
 
     found = asyncio.run(read())
+    warn_of_damage(found.messages, found.row.id)
     entries = transcript(found.messages, found.delegations, found.checkpoints)
     if as_json:
         shown = [entry_dict(entry, found.held) for entry in entries]
@@ -119,23 +133,30 @@ class StoredDelegation:
     messages: Sequence[StoredMessage]
 
 
-def show_delegation(delegation: str, store: str | None, *, messages: bool, as_json: bool) -> int:
+def show_delegation(
+    delegation: str, store: str | None, *, session: str | None, messages: bool, as_json: bool
+) -> int:
     """Print a delegation and return the exit code; with `messages` also everything that it said and did.
 
+    `session` is the id of its session, or its beginning: a fork holds copies with the ids of the originals.
+    None means the session that was used last.
+
     Raises:
-        SidequestError: `DELEGATION_UNKNOWN`, or the store failed.
+        SidequestError: `DELEGATION_UNKNOWN`, `SESSION_UNKNOWN`, or the store failed.
     """
 
     async def read() -> StoredDelegation:
         async with existing_store(store) as opened:
-            row = await opened.delegations.find(delegation)
+            owner = None if session is None else (await opened.sessions.get(session)).id
+            row = await opened.delegations.find(delegation, owner)
             chain = await opened.delegations.chain(row.session_id, row.id)
             later = next((other for other in chain.delegations if other.resumed_from == row.id), None)
-            said = await opened.transcript.load(row.session_id, row.id) if messages else []
-            session = await opened.sessions.get(row.session_id)
-            return StoredDelegation(row, session, later, await in_use(opened, [row]), said)
+            said = await opened.transcript.load(row.session_id, row.id, damaged_too=True) if messages else []
+            held = await in_use(opened, chain.delegations)
+            return StoredDelegation(row, await opened.sessions.get(row.session_id), later, held, said)
 
     found = asyncio.run(read())
+    warn_of_damage(found.messages, found.session.id)
     if as_json:
         _print_delegation(found, messages=messages)
         return Exit.DONE
@@ -188,7 +209,7 @@ def _facts(found: StoredDelegation) -> Iterator[tuple[str, str | Text]]:
     if row.resumed_from:
         yield "went on with", short_id(row.resumed_from)
     if found.later:
-        yield "went on in", f"{short_id(found.later.id)}, {found.later.status.value}"
+        yield "went on in", f"{short_id(found.later.id)}, {status_of(found.later, found.held).value}"
     if error := outcome.get("error"):
         yield "error", Text(f"{error['code']}: {one_line(error['message'])}", "red")
 
