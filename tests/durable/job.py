@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from sidequest.core.permissions import Mode
 from sidequest.models.registry import ModelRegistry
+from sidequest.runtime.leftovers import Leftovers
 from sidequest.runtime.model_choice import RegistryModels
 from sidequest.runtime.session import Session, SessionOptions
+from sidequest.runtime.spilled import Spilled
 from sidequest.runtime.toolbox import Toolbox
 from sidequest.subagents.catalog import Catalog
 from sidequest.subagents.definition import ModelPin
@@ -40,6 +42,10 @@ class Desk:
     root: Path
     scratch: Path | None
     notes: Path
+    leftovers: Leftovers = field(default_factory=Leftovers)
+
+    def __post_init__(self) -> None:
+        self.spilled = Spilled(self.scratch, self.root)
 
     def spill(self, name: str, text: str) -> str | None:
         """No result is that large."""

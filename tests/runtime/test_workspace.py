@@ -124,7 +124,7 @@ class TestFailures:
         with pytest.raises(SidequestError) as caught:
             Workspace(tmp_path / "nope")
         assert caught.value.code is ErrorCode.USAGE
-        assert "--cwd" in caught.value.remedy
+        assert "existing folder" in caught.value.remedy
 
 
 class TestSearch:

@@ -50,7 +50,7 @@ def test_a_document_may_be_32_kib_and_not_a_byte_more():
     full = text + "x" * (MAX_DOCUMENT_BYTES - len(text))
     assert read(full).definition is not None
     [error] = read(full + "x").diagnostics
-    assert "32769" in error.message
+    assert "larger than 32,768 bytes" in error.message
     assert read(full + "x").name == "worker"
 
 

@@ -16,7 +16,7 @@ from sidequest.surfaces.web.agent_fields import AgentFields, draft_of, model_cho
 from sidequest.surfaces.web.agent_preview import AgentPreview
 from sidequest.surfaces.web.fallbacks import pins_of
 from sidequest.surfaces.web.form import Form, Values, ask_before_leaving, focus, leave_for
-from sidequest.surfaces.web.frame import frame
+from sidequest.surfaces.web.frame import BUILD_S, frame
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add_pages(application: Application) -> None:
     """Serve `/agents/new` and `/agents/edit`."""
     agents = Agents(application)
 
-    @ui.page("/agents/new")
+    @ui.page("/agents/new", response_timeout=BUILD_S)
     async def new(copy: str = "", scope: str | None = None, path: str | None = None) -> None:
         with frame(application, "New subagent", at="agents", stylesheets=_SHEETS):
             source = await _read(agents, copy, scope, path or None) if copy else None
@@ -38,7 +38,7 @@ def add_pages(application: Application) -> None:
                 f"Copy of {source.shown_name}" if source else "New subagent"
             )
 
-    @ui.page("/agents/edit")
+    @ui.page("/agents/edit", response_timeout=BUILD_S)
     async def edit(name: str, path: str | None = None) -> None:
         with frame(application, f"Edit {name}", at="agents", stylesheets=_SHEETS):
             file = await _read(agents, name, "user", path or None)

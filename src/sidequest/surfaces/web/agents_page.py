@@ -16,7 +16,7 @@ from sidequest.surfaces.app.agent_shapes import Agent, AgentList, Group, Remark,
 from sidequest.surfaces.app.agents import Agents
 from sidequest.surfaces.text import count, duration, money, one_line, printable, some
 from sidequest.surfaces.web import agent_editor
-from sidequest.surfaces.web.frame import frame
+from sidequest.surfaces.web.frame import BUILD_S, frame
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def add_pages(application: Application) -> None:
     """Serve `/agents`, `/agents/new` and `/agents/edit`."""
     agent_editor.add_pages(application)
 
-    @ui.page("/agents")
+    @ui.page("/agents", response_timeout=BUILD_S)
     async def page(saved: str = "") -> None:
         with frame(application, "Subagents", at="agents", stylesheets=("form.css", "agents.css")):
             await _Page(Agents(application), saved).build()

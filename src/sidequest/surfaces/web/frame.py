@@ -20,6 +20,8 @@ STATIC = "/static"
 """Where our stylesheets are served."""
 THEME_COOKIE = "sidequest_theme"
 """Cookie with the look that a person chose: `light` or `dark`; without it the system's is taken."""
+BUILD_S = 60.0
+"""How long a page may take until it can be sent, in seconds: a busy machine is no error."""
 _YEAR_S = 365 * 24 * 3600
 _DARK = {"light": False, "dark": True}
 _NEXT = {"auto": "light", "light": "dark", "dark": "auto"}

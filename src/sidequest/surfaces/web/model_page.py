@@ -14,7 +14,7 @@ from sidequest.surfaces.app.settings import SettingsFile, SettingsRefused
 from sidequest.surfaces.app.settings_shapes import ModelChange, ModelRow
 from sidequest.surfaces.text import count, one_line, printable, some
 from sidequest.surfaces.web.form import Form, Values, leave_for, one
-from sidequest.surfaces.web.frame import frame
+from sidequest.surfaces.web.frame import BUILD_S, frame
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def add_pages(application: Application) -> None:
     """Serve `/settings/models` and `/settings/models/new`."""
     file = SettingsFile(application)
 
-    @ui.page("/settings/models/new")
+    @ui.page("/settings/models/new", response_timeout=BUILD_S)
     async def new() -> None:
         with frame(application, "Add a model", at="settings", stylesheets=("form.css", "settings.css")):
             await _Page(file, None).build()
 
-    @ui.page("/settings/models")
+    @ui.page("/settings/models", response_timeout=BUILD_S)
     async def change(key: str) -> None:
         with frame(application, key, at="settings", stylesheets=("form.css", "settings.css")):
             await _Page(file, key).build()

@@ -17,7 +17,7 @@ from sidequest.surfaces.text import one_line
 from sidequest.surfaces.web.composer import Composer
 from sidequest.surfaces.web.context_panel import ContextPanel
 from sidequest.surfaces.web.delegation_group import DelegationGroup, Works
-from sidequest.surfaces.web.frame import STATIC, frame
+from sidequest.surfaces.web.frame import BUILD_S, STATIC, frame
 from sidequest.surfaces.web.gauge import Gauge
 from sidequest.surfaces.web.keyed import KeyedList, Piece
 from sidequest.surfaces.web.question_card import QuestionCard
@@ -49,7 +49,7 @@ _Shown: TypeAlias = "Spoken | Works"
 def add_pages(application: Application) -> None:
     """Serve `/sessions/{id}`."""
 
-    @ui.page("/sessions/{session_id}")
+    @ui.page("/sessions/{session_id}", response_timeout=BUILD_S)
     async def page(session_id: str) -> None:
         try:
             watched = await Watched.open(application, session_id)

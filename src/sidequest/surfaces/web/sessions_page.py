@@ -19,7 +19,7 @@ from sidequest.surfaces.paths import Shortener
 from sidequest.surfaces.stored_rows import size_of, title_of
 from sidequest.surfaces.storing import now_ms
 from sidequest.surfaces.text import ago, one_line, short_id
-from sidequest.surfaces.web.frame import frame
+from sidequest.surfaces.web.frame import BUILD_S, frame
 from sidequest.surfaces.web.tags import Tag
 from sidequest.surfaces.web.writing import Writing
 
@@ -40,7 +40,7 @@ _SIGNS = {
 def add_pages(application: Application) -> None:
     """Serve `/`."""
 
-    @ui.page("/")
+    @ui.page("/", response_timeout=BUILD_S)
     async def page() -> None:
         with frame(application, "Sessions", at="sessions", stylesheets=("sessions.css",)):
             await _Page(application).build()

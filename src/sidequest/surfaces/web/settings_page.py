@@ -20,7 +20,7 @@ from sidequest.surfaces.app.settings_shapes import (
 from sidequest.surfaces.text import count, printable, some
 from sidequest.surfaces.web import model_page
 from sidequest.surfaces.web.form import Choices, Form, Values, leave_for, one
-from sidequest.surfaces.web.frame import frame
+from sidequest.surfaces.web.frame import BUILD_S, frame
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def add_pages(application: Application) -> None:
     """Serve `/settings` and the page of one model below it."""
     model_page.add_pages(application)
 
-    @ui.page("/settings")
+    @ui.page("/settings", response_timeout=BUILD_S)
     async def page(saved: str = "") -> None:
         with frame(application, "Settings", at="settings", stylesheets=("form.css", "settings.css")):
             await _Page(SettingsFile(application), saved).build()
