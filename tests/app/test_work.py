@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from sidequest.core.errors import ErrorCode
 from sidequest.core.events import (
     ContextCompacted,
@@ -123,17 +121,11 @@ def test_a_copy_without_events_still_says_how_it_ended() -> None:
     assert work.marks == ()
 
 
-def test_one_whose_process_died_is_interrupted_and_can_be_resumed() -> None:
+def test_one_whose_process_died_is_interrupted() -> None:
     work = stored_work(row(Status.RUNNING, None), Status.INTERRUPTED, numbered(EVENTS[:5]))
     assert work.status is Status.INTERRUPTED
     assert not work.running
-    assert work.resumable
     assert work.usage is None
-
-
-@pytest.mark.parametrize(("status", "can"), [(Status.STOPPED, False), (Status.FAILED, True)])
-def test_what_was_stopped_is_not_gone_on_with(status: Status, can: bool) -> None:
-    assert stored_work(row(status, None), status, numbered(EVENTS[:2])).resumable is can
 
 
 def test_events_of_others_change_nothing() -> None:

@@ -35,12 +35,15 @@ class SessionDesk:
         live = self.application.live.get(self.session_id)
         return not self.watched.view.working and (live is None or not live.busy)
 
-    async def attempt(self, work: Awaitable[object]) -> bool:
-        """Await `work` and say whether it went well; what went wrong is shown."""
-        self.complain("")
+    async def attempt(
+        self, work: Awaitable[object], *, complain: Callable[[str], None] | None = None
+    ) -> bool:
+        """Await `work` and say whether it went well; what went wrong is shown, by `complain` if given."""
+        say = complain or self.complain
+        say("")
         try:
             await work
         except SidequestError as error:
-            self.complain(f"{error.cause} {error.remedy}")
+            say(f"{error.cause} {error.remedy}")
             return False
         return True

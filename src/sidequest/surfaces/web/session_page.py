@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from nicegui import background_tasks, ui
 
 from sidequest.core.errors import SidequestError
 from sidequest.surfaces.app.entries import Divider, Group, blocks
+from sidequest.surfaces.app.resuming import resumable_now
 from sidequest.surfaces.app.watching import Watched
 from sidequest.surfaces.stored_rows import title_of
 from sidequest.surfaces.storing import now_ms
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from sidequest.surfaces.app.application import Application
+    from sidequest.surfaces.app.work import Work
 
 PAUSE_S = 0.1
 """Least time between two updates of a page, however many events come."""
@@ -172,8 +175,9 @@ class _SessionPage:
 
     def _draw(self) -> None:
         view = self._watched.view
+        works = self._works()
         shown = [
-            Works(block.key, tuple(view.works[key] for key in block.ids if key in view.works))
+            Works(block.key, tuple(works[key] for key in block.ids if key in works))
             if isinstance(block, Group)
             else block
             for block in blocks(view.entries)
@@ -189,6 +193,13 @@ class _SessionPage:
         self._composer.show()
         self._question.show()
         self._notify(shown)
+
+    def _works(self) -> dict[str, Work]:
+        """Return the delegations; those that can be resumed at this moment say so."""
+        view = self._watched.view
+        live = self._application.live.get(self._watched.session_id)
+        usable = resumable_now(live, view.resumable, working=view.working)
+        return {key: replace(work, resumable=key in usable) for key, work in view.works.items()}
 
     def _notify(self, shown: list[_Shown]) -> None:
         """Tell of each compaction of the session that happened while somebody looked, once."""
