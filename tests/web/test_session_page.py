@@ -291,6 +291,25 @@ def test_a_subagent_that_could_run_commands_is_confirmed_first(page: Page, serve
     finished(page)
 
 
+def test_subagents_that_ask_say_so_and_are_told_apart(page: Page, served: Served) -> None:
+    writer = HELPER.replace("helper", "writer").replace("tools: Read", "tools: Read, Write")
+    (served.home / ".agents/subagents/writer.md").write_text(writer)
+    begin(page, served, "two writers")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    question.get_by_role("button", name="Allow for this session").click()
+    for number in (1, 2):
+        expect(card(page, number)).to_contain_text("asks you")
+        expect(card(page, number)).to_contain_text("Waits for your permission")
+    expect(page.locator(".composer")).to_contain_text("Waits for your permission")
+    expect(question).to_contain_text(re.compile(r"Parent agent › #[12] writer \(\w+\) asks: Write w[12]"))
+    asked = question.inner_text()
+    question.get_by_role("button", name="Deny").click()
+    expect(question).not_to_have_text(asked)
+    question.get_by_role("button", name="Allow once").click()
+    finished(page)
+    assert sum((served.root / f"w{number}.txt").exists() for number in (1, 2)) == 1
+
+
 def test_a_stop_ends_the_turn_and_says_so(page: Page, served: Served, held: dict[str, Gate]) -> None:
     begin(page, served, "delegate 2")
     expect(card(page, 2)).to_contain_text("1 tool call")

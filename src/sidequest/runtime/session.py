@@ -554,12 +554,14 @@ class Session:
 
     def _make_agent(self, model: ResolvedModel, capabilities: Sequence[Any]) -> Agent[Any, str]:
         delegation: Delegation[Any] = Delegation(self.catalog, delegations=self.delegations)
+        recorder = next((one for one in capabilities if isinstance(one, RunRecorder)), None)
+        gate = PermissionGate(self.rights, ("parent",), denied=recorder.denied if recorder else None)
         return Agent(
             model.model,
             name="sidequest",
             instructions=parent_instructions(str(self.workspace.root), self._project),
             toolsets=[self.workspace.toolset(), self._own_tools()],
-            capabilities=[PermissionGate(self.rights, ("parent",)), delegation, *capabilities],
+            capabilities=[gate, delegation, *capabilities],
             retries={"tools": TOOL_RETRIES, "output": OUTPUT_RETRIES},
         )
 

@@ -214,6 +214,8 @@ class Question(Shape):
     id: str
     session_id: str
     asker: list[str] = Field(description="Who asks, from the session's own agent down.")
+    delegation_id: str | None = Field(description="The delegation that asks; null: the session's own agent.")
+    delegation_number: int | None = Field(description="Its number in the session; null: as above.")
     tool: str
     path: str | None
     command: str | None

@@ -80,8 +80,10 @@ class Work:
     marks: tuple[Mark, ...] = ()
     notices: tuple[str, ...] = ()
     report: str = ""
+    asking: bool = False
+    """Whether a call of it waits for a person; set where it is shown, as is what follows."""
     resumable: bool = False
-    """Whether its work can be gone on with now; no event tells that, so it is set where it is shown."""
+    """Whether its work can be gone on with now."""
 
     @property
     def id(self) -> str:

@@ -91,7 +91,10 @@ class Composer:
         self._stop.attribute("hidden", idle or not here)
         waiting = view.turn.waiting_for
         elsewhere = "" if here else " in another process"
-        self._working.text = "" if idle else f"Waiting: {waiting}" if waiting else f"Working{elsewhere}"
+        words = f"Waiting: {waiting}" if waiting else f"Working{elsewhere}"
+        asked = bool(self._desk.questions)
+        self._working.text = "" if idle else "Waits for your permission" if asked else words
+        self._working.classes(**{"add" if asked else "remove": "asking"})
 
     async def fill(self) -> None:
         """Offer the models of the folder of the session, and show what is chosen."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sidequest.core.errors import SidequestError
 
 if TYPE_CHECKING:
+    from sidequest.runtime.permissions import Question
     from sidequest.surfaces.app.application import Application
     from sidequest.surfaces.app.watching import Watched
 
@@ -28,6 +29,12 @@ class SessionDesk:
     def session_id(self) -> str:
         """Id of the session."""
         return self.watched.session_id
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What waits for a person in this session, oldest first."""
+        live = self.application.live.get(self.session_id)
+        return live.session.rights.questions.waiting if live is not None else ()
 
     @property
     def idle(self) -> bool:

@@ -195,11 +195,15 @@ class _SessionPage:
         self._notify(shown)
 
     def _works(self) -> dict[str, Work]:
-        """Return the delegations; those that can be resumed at this moment say so."""
+        """Return the delegations with what no event tells: which ask a person, and which can be resumed."""
         view = self._watched.view
         live = self._application.live.get(self._watched.session_id)
         usable = resumable_now(live, view.resumable, working=view.working)
-        return {key: replace(work, resumable=key in usable) for key, work in view.works.items()}
+        asking = {question.delegation_id for question in self._desk.questions}
+        return {
+            key: replace(work, asking=key in asking and work.running, resumable=key in usable)
+            for key, work in view.works.items()
+        }
 
     def _notify(self, shown: list[_Shown]) -> None:
         """Tell of each compaction of the session that happened while somebody looked, once."""
