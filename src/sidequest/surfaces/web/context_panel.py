@@ -121,6 +121,8 @@ class ContextPanel:
                 for head in ("#", "Time", "Tokens", "Full", "Mostly"):
                     Tag("th", head, scope="col")
             with Tag("tbody"):
+                # What happened since the newest request stands above it.
+                _shrunk(seen, len(seen.requests))
                 for sent in reversed(seen.requests[-ROWS:]):
                     with Tag("tr"):
                         Tag("td", str(sent.number))
@@ -128,12 +130,7 @@ class ContextPanel:
                         Tag("td", count(sent.tokens))
                         Tag("td", f"{sent.tokens / max(1, sent.hard_limit):.0%}")
                         Tag("td", share_of(sent))
-                    for shrunk in seen.shrinks:
-                        if shrunk.behind == sent.number - 1:
-                            what = "reduced without a summary" if shrunk.degraded else "compacted"
-                            sizes = f"{count(shrunk.tokens_before)} → {count(shrunk.tokens_after)}"
-                            with Tag("tr", classes="shrunk"):
-                                Tag("td", f"{what}: {sizes} tokens", colspan=5)
+                    _shrunk(seen, sent.number - 1)
 
     async def _window(self, model: str) -> int | None:
         """Return the context window of a model, None when it is not known any more."""
@@ -146,6 +143,16 @@ class ContextPanel:
             except SidequestError:
                 self._windows[model] = None
         return self._windows[model]
+
+
+def _shrunk(seen: ContextWindow, behind: int) -> None:
+    """Put the rows of what replaced history when `behind` requests had left into the table at hand."""
+    for shrunk in reversed(seen.shrinks):
+        if shrunk.behind == behind:
+            what = "reduced without a summary" if shrunk.degraded else "compacted"
+            sizes = f"{count(shrunk.tokens_before)} → {count(shrunk.tokens_after)}"
+            with Tag("tr", classes="shrunk"):
+                Tag("td", f"{what}: {sizes} tokens", colspan=5)
 
 
 def _percent(share: float) -> str:
