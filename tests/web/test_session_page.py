@@ -459,6 +459,28 @@ def test_everything_is_done_with_the_keyboard_alone(page: Page, served: Served) 
     expect(card(page, 1)).to_contain_text("Report of 1")
 
 
+def test_the_focus_stays_where_one_goes_on(page: Page, served: Served) -> None:
+    begin(page, served, "write a file")
+    page.get_by_role("button", name="Allow once").press("Enter")
+    expect(page.get_by_label(re.compile("^Message to the agent"))).to_be_focused()
+    finished(page)
+    opener = page.locator(".session-tools").get_by_role("button", name="Context")
+    opener.press("Enter")
+    expect(page.get_by_role("complementary", name="Context")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(opener).to_be_focused()
+    rename = page.get_by_role("button", name="Rename")
+    rename.press("Enter")
+    expect(page.get_by_label("Title")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Title")).to_be_hidden()
+    expect(rename).to_be_focused()
+    rename.press("Enter")
+    page.get_by_label("Title").fill("Another title")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Another title")).to_be_focused()
+
+
 @pytest.mark.parametrize("look", ["light", "dark"])
 def test_nothing_is_wider_than_a_phone(browser: Browser, served: Served, look: str) -> None:
     context = served.enter(browser, viewport={"width": 400, "height": 800}, color_scheme=look)

@@ -53,12 +53,18 @@ class ContextPanel:
         self.open = True
         self.element.attribute("hidden", value=False)
         await self.refresh()
-        ui.run_javascript(f'document.getElementById("{self.element.html_id}").focus()')
+        # It remembers what opened it: there one goes on when it is closed.
+        ui.run_javascript(
+            f"""const panel = document.getElementById("{self.element.html_id}");
+            if (!panel.contains(document.activeElement)) panel.opener = document.activeElement;
+            panel.focus();"""
+        )
 
     def close(self) -> None:
         """Close it."""
         self.open = False
         self.element.attribute("hidden", value=True)
+        ui.run_javascript(f'document.getElementById("{self.element.html_id}").opener?.focus()')
 
     async def refresh(self) -> None:
         """Read what was told since."""

@@ -6,11 +6,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nicegui import ui
+
 from sidequest.core.permissions import EDIT_TOOLS
 from sidequest.runtime.permissions import Answer
 from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path, visible
 from sidequest.surfaces.text import one_line, short_id, some
 from sidequest.surfaces.web.delegation_card import name_of
+from sidequest.surfaces.web.form import focus
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -34,7 +37,12 @@ class QuestionCard:
         """The buttons that allow what is shown; they work when all of it has been shown."""
         self._note_id = ""
         self.element = Tag(
-            "section", classes="question", hidden=True, role="alertdialog", aria_label="Permission question"
+            "section",
+            classes="question",
+            hidden=True,
+            role="alertdialog",
+            aria_label="Permission question",
+            tabindex=-1,
         )
 
     def show(self) -> None:
@@ -169,6 +177,12 @@ class QuestionCard:
         if live is None or not live.session.rights.questions.answer(question.id, answer):
             self._desk.complain("This question was answered already.")
         self.show()
+        # The button that was pressed is gone: one goes on at the next question, or where one writes.
+        with self.element:
+            if self._shown is not None:
+                focus(self.element.html_id)
+            else:
+                ui.run_javascript('document.querySelector(".composer-text")?.focus()')
 
 
 def _readable(lines: list[str]) -> int:

@@ -19,6 +19,7 @@ from sidequest.surfaces.text import one_line
 from sidequest.surfaces.web.composer import Composer
 from sidequest.surfaces.web.context_panel import ContextPanel
 from sidequest.surfaces.web.delegation_group import DelegationGroup, Works
+from sidequest.surfaces.web.form import focus
 from sidequest.surfaces.web.frame import STATIC, frame
 from sidequest.surfaces.web.gauge import Gauge
 from sidequest.surfaces.web.keyed import KeyedList, Piece
@@ -116,7 +117,7 @@ class _SessionPage:
         row = self._watched.view.row
         with Tag("div", classes="session-head"):
             with Tag("div", classes="session-title"):
-                self._title = Tag("h1")
+                self._title = Tag("h1", tabindex=-1)
                 self._rename_form()
             with Tag("div", classes="session-facts"):
                 Tag("span", row.root or "no folder", "mono folder", title=row.root or "")
@@ -124,8 +125,8 @@ class _SessionPage:
                 self._gauge = Gauge("Context of the session")
                 context = Tag("button", "Context", "button small-button", type="button")
                 context.on("click", lambda: self._panel.show(None))
-                rename = Tag("button", "Rename", "button small-button quiet", type="button")
-                rename.on("click", self._open_rename)
+                self._renaming = Tag("button", "Rename", "button small-button quiet", type="button")
+                self._renaming.on("click", self._open_rename)
                 fork = Tag("button", "Fork", "button small-button quiet", type="button")
                 fork.on("click", lambda: fork_session(self._desk, None))
 
@@ -141,8 +142,9 @@ class _SessionPage:
             )
             Tag("button", "Save", "button small-button primary", type="submit")
             cancel = Tag("button", "Cancel", "button small-button quiet", type="button")
-            cancel.on("click", lambda: self._rename.attribute("hidden", value=True))
+            cancel.on("click", self._close_rename)
         self._title_field = field
+        self._rename.on("keydown.escape", self._close_rename)
         self._rename.on(
             "submit",
             lambda event: self._save_title(str(event.args)),
@@ -157,6 +159,10 @@ class _SessionPage:
         self._rename.attribute("hidden", value=False)
         ui.run_javascript(f'document.getElementById("{self._title_field.html_id}").focus()')
 
+    def _close_rename(self) -> None:
+        self._rename.attribute("hidden", value=True)
+        focus(self._renaming.html_id)
+
     async def _save_title(self, title: str) -> None:
         title = one_line(title, _TITLE_CHARS)
         if not title:
@@ -165,6 +171,7 @@ class _SessionPage:
         if await self._desk.attempt(store.sessions.rename(self._watched.session_id, title)):
             self._rename.attribute("hidden", value=True)
             await self._watched.load()
+            focus(self._title.html_id)
 
     def _piece(self, value: _Shown) -> Piece[_Shown]:
         if isinstance(value, Works):

@@ -28,6 +28,17 @@ PAGE_SIZE = 50
 REFRESH_S = 5.0
 """How often what other processes do is looked up."""
 _PAUSE_S = 0.1
+_ARROWS = """(event) => {
+  const items = [...event.currentTarget.querySelectorAll(".q-item")];
+  const at = items.indexOf(document.activeElement), last = items.length - 1;
+  const to = {
+    ArrowDown: at < last ? at + 1 : 0, ArrowUp: at > 0 ? at - 1 : last, Home: 0, End: last,
+  }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  items[to].focus();
+}"""
+"""Moves the focus in a menu."""
 _SIGNS = {
     Activity.WORKING: ("works", "accent"),
     Activity.ASKING: ("asks you", "warn"),
@@ -241,6 +252,7 @@ class _Row:
             ui.menu_item("Rename", lambda: self._take(self.page.rename))
             ui.menu_item("Fork", lambda: self._take(self.page.fork))
             ui.menu_item("Delete", lambda: self._take(self.page.delete)).classes("danger")
+        self.menu.on("keydown", js_handler=_ARROWS)
         self.menu.open()
 
     async def _take(self, action: Callable[[Listed], Awaitable[None]]) -> None:
