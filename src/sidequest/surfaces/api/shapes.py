@@ -33,10 +33,12 @@ class NewSession(Request):
     title: str = Field("", max_length=1000, description="Empty: the first prompt names it.")
 
 
-class NewTitle(Request):
-    """Another title for a session."""
+class SessionChange(Request):
+    """What is to be another way in a session; what is left out or null stays."""
 
-    title: str = Field(min_length=1, max_length=1000)
+    title: str | None = Field(None, min_length=1, max_length=1000)
+    model: str | None = Field(None, min_length=1, max_length=500, description="Key of a model.")
+    permission_mode: Mode | None = Field(None, description="Holds for as long as this server runs.")
 
 
 class ForkPoint(Request):
@@ -70,6 +72,9 @@ class Session(Shape):
     title: str
     root: str | None
     model: str | None
+    permission_mode: Mode | None = Field(
+        description="What was chosen, or counts in a session that is open; null: that of the settings."
+    )
     created_at_ms: int
     updated_at_ms: int
     messages: int = Field(description="Rows of the session's own agent.")
