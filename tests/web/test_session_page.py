@@ -494,6 +494,18 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, served: Served, look: s
     context.close()
 
 
+def test_compact_is_a_command_however_it_is_written(page: Page, served: Served) -> None:
+    begin(page, served, "Hi")
+    expect(page.locator(".conversation")).to_contain_text("You said: Hi")
+    field = page.get_by_label(re.compile("^Message to the agent"))
+    for text in ("/Compact", "/compact\nthe numbers"):
+        expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+        field.fill(text)
+        field.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("There is nothing to compact")
+    expect(page.locator(".prompt")).to_have_count(1)
+
+
 def test_a_session_that_is_not_there_is_told(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/sessions/nobody")
     expect(page.get_by_role("heading", name="This session cannot be shown")).to_be_visible()

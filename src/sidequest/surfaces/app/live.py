@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 IDLE_S = 60.0
 """How long a session stays open with nothing to do and nobody looking; then another process may have it."""
+_TRUST = "trust the folder on the page Subagents of a server that was started in it"
 _RESTORE = "Put it back, or begin another session."
 
 
@@ -367,7 +368,7 @@ class LiveSessions:
 
 def _notices(parts: Parts) -> tuple[str, ...]:
     """Return what a person should know of trust and definitions."""
-    return (*filter(None, [parts.trust_notice()]), *definition_notices(parts.catalog))
+    return (*filter(None, [parts.trust_notice(_TRUST)]), *definition_notices(parts.catalog))
 
 
 def _busy() -> SidequestError:

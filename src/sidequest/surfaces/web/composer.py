@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from nicegui import ui
 
 from sidequest.core.errors import SidequestError
 from sidequest.core.permissions import Mode
+from sidequest.surfaces.web.permission_words import MODE_WORDS
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -18,11 +20,7 @@ if TYPE_CHECKING:
 
 COMPACT = "/compact"
 """What is typed to summarise the conversation; what follows says what the summary should be careful about."""
-MODE_WORDS = {
-    Mode.ASK: "Ask before changes",
-    Mode.ACCEPT_EDITS: "Accept edits",
-    Mode.AUTO: "Allow everything",
-}
+_COMPACT_CALL = re.compile(rf"{COMPACT}(?:\s+(?P<focus>.*))?", re.IGNORECASE | re.DOTALL)
 _ON_KEY = """(event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
@@ -126,9 +124,9 @@ class Composer:
 
     async def _send(self, text: str) -> None:
         live, key = self._desk.application.live, self._desk.session_id
-        word, _, focus = text.strip().partition(" ")
-        if word == COMPACT:
-            done = await self._desk.attempt(live.compact(key, focus.strip() or None))
+        call = _COMPACT_CALL.fullmatch(text.strip())
+        if call is not None:
+            done = await self._desk.attempt(live.compact(key, call["focus"] or None))
         else:
             done = await self._desk.attempt(live.prompt(key, text))
         if not done and text != COMPACT:

@@ -60,7 +60,7 @@ def add_pages(application: Application) -> None:
         except SidequestError as error:
             with frame(application, "No such session", at="sessions", stylesheets=("session.css",)):
                 Tag("h1", "This session cannot be shown")
-                Tag("p", f"{error.cause} {error.remedy}")
+                Tag("p", error.cause)
                 Tag("a", "All sessions", href="/")
             return
         styles = ("markdown.css", "session.css", "delegations.css", "context.css")

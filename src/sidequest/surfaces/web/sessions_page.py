@@ -19,6 +19,7 @@ from sidequest.surfaces.stored_rows import size_of, title_of
 from sidequest.surfaces.storing import now_ms
 from sidequest.surfaces.text import ago, one_line, short_id
 from sidequest.surfaces.web.frame import frame
+from sidequest.surfaces.web.permission_words import MODE_WORDS
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -108,11 +109,10 @@ class _Page:
     def _choices(self) -> None:
         parts = self.application.parts()
         first = parts.settings.default_model or parts.registry.default().key
-        models = {"": f"{first} (default)", **{b.key: b.key for b in parts.registry.listed()}}
-        modes = {
-            "": f"{parts.settings.permission_mode} (default)",
-            **{mode.value: mode.value for mode in Mode},
-        }
+        models = {"": f"{first} (default)"}
+        models |= {b.key: b.key if b.ready else f"{b.key} (not ready)" for b in parts.registry.listed()}
+        modes = {"": f"{MODE_WORDS[parts.settings.permission_mode]} (default)"}
+        modes |= {mode.value: words for mode, words in MODE_WORDS.items()}
         with Tag("div", classes="begin-fields"):
             self.folder = ui.input("Folder", value=str(self.application.root)).props("outlined dense")
             self.model = ui.select(models, label="Model", value="").props("outlined dense options-dense")
