@@ -26,6 +26,6 @@ def new_link(access: Access) -> None:
         links.clear()
         with links:
             for link in access.new_links(VALID_MIN * 60):
-                Tag("p", link, "mono")
+                Tag("p", link, "mono link-text")
 
     button.on("click", make)
