@@ -226,6 +226,10 @@ class _SessionPage:
         self._error.text = text
         self._error.attribute("hidden", not text)
 
+    def _complain_only(self, text: str) -> None:
+        if text:
+            self._complain(text)
+
     def _live_changed(self) -> None:
         self._keep_open()
         self._chosen = True
@@ -263,7 +267,8 @@ class _SessionPage:
                 await self._refresh_panel()
                 if self._chosen:
                     self._chosen = False
-                    await self._desk.attempt(self._take_choices())
+                    # What somebody was told is not taken away by what the page does by itself.
+                    await self._desk.attempt(self._take_choices(), complain=self._complain_only)
             await asyncio.sleep(max(PAUSE_S, self._growing() / CHARS_A_SECOND))
 
     async def _take_choices(self) -> None:
