@@ -65,6 +65,18 @@ async def test_a_resume_says_what_is_missing(api: ApiFactory) -> None:
         assert (await it.post(path, {"instruction": " "}, 422))["code"] == "USAGE"
 
 
+async def test_what_cannot_be_gone_on_with_is_refused_before_it_is_accepted(api: ApiFactory) -> None:
+    async with api() as it:
+        key = await it.begin()
+        for _ in range(3):
+            await it.ask(key)
+        path = f"/sessions/{key}/delegations/{await first_of(it, key)}/resume"
+        problem = await it.post(path, {"instruction": "Go on."}, 422)
+        assert problem["code"] == "SUBAGENT_INVALID"
+        assert problem["title"] == ("explorer has newer work: of each subagent the newest 2 can be resumed.")
+        assert "resume left out" not in problem["remedy"]
+
+
 async def test_a_stop_of_what_has_ended_changes_nothing(api: ApiFactory) -> None:
     async with api() as it:
         key = await it.begin()

@@ -43,6 +43,8 @@ async def test_a_question_says_who_asks_for_what_and_why(api: ApiFactory, tree: 
             "id": live.session.rights.questions.waiting[0].id,
             "sessionId": live.id,
             "asker": ["parent", "fixer"],
+            "delegationId": None,
+            "delegationNumber": None,
             "tool": "Bash",
             "path": None,
             "command": "make clean",
@@ -54,6 +56,23 @@ async def test_a_question_says_who_asks_for_what_and_why(api: ApiFactory, tree: 
         assert (await it.get(f"/sessions/{live.id}"))["activity"] == "asking"
         await it.application.live.stop(live.id)
         await asyncio.wait(tasks)
+
+
+async def test_a_question_names_the_delegation_it_is_of(api: ApiFactory) -> None:
+    async with api() as it:
+        key = await it.begin()
+        await it.ask(key)
+        (delegation,) = (await it.get(f"/sessions/{key}/delegations"))["delegations"]
+        live = it.application.live.get(key)
+        assert live is not None
+        queue = live.session.rights.questions
+        asking = queue.ask(("parent", "fixer"), COMMAND, {}, "it runs", delegation_id=delegation["id"])
+        task = asyncio.create_task(asking)
+        await asyncio.sleep(0)
+        (question,) = await waiting(it)
+        assert (question["delegationId"], question["delegationNumber"]) == (delegation["id"], 1)
+        queue.deny_all()
+        await task
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,11 @@ async def test_the_document_says_how_errors_look_and_loads_nothing_from_elsewher
                 assert "application/problem+json" in operation["responses"]["4XX"]["content"]
         for path in ("/docs", "/redoc"):
             await it.get(path, 404)
+
+
+async def test_the_document_says_how_one_comes_in(api: ApiFactory) -> None:
+    async with api() as it:
+        document = await it.get("/openapi.json")
+        schemes = document["components"]["securitySchemes"]
+        assert (schemes["token"]["scheme"], schemes["cookie"]["in"]) == ("bearer", "cookie")
+        assert document["security"] == [{"token": []}, {"cookie": []}]

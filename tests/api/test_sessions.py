@@ -33,6 +33,22 @@ async def test_a_prompt_is_accepted_at_once_and_says_from_where_to_follow(api: A
         assert (await it.get(f"/sessions/{key}"))["title"] == QUESTION
 
 
+async def test_model_and_permission_mode_are_read_and_changed_between_turns(api: ApiFactory) -> None:
+    async with api() as it:
+        key = await it.begin(permissionMode="auto")
+        path = f"/sessions/{key}"
+        assert (await it.get(path))["permissionMode"] == "auto"
+        change = {"model": "offline/extractive", "permissionMode": "ask"}
+        changed = await it.send("PATCH", path, 200, json=change)
+        assert {name: changed[name] for name in change} == change
+        assert await it.get(path) == changed
+        problem = await it.send("PATCH", path, 422, json={"model": "nobody/nothing"})
+        assert problem["code"] == "MODEL_NOT_CONFIGURED"
+        await it.post(f"{path}/prompts", {"text": "Where is it?"}, 202)
+        assert (await it.send("PATCH", path, 409, json=change))["code"] == "AGENT_BUSY"
+        await it.done(key)
+
+
 async def test_a_second_prompt_is_a_conflict_while_the_first_runs(api: ApiFactory) -> None:
     async with api() as it:
         key = await it.begin()

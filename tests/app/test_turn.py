@@ -61,6 +61,14 @@ def test_a_call_that_started_a_delegation_has_no_line_and_a_refused_one_has() ->
     assert line.ended == "failed"
 
 
+def test_a_call_that_was_denied_says_so_while_the_turn_goes_on() -> None:
+    told = "TOOL_DENIED: Bash was denied by the user."
+    denied = (ToolStarted(None, "c1", "Bash", "make"), ToolEnded(None, "c1", "Bash", False, 0, told))
+    (line,) = after(TurnStarted(None, 1, 5, 100), *denied).entries()
+    assert isinstance(line, ToolLine)
+    assert line.ended == "denied"
+
+
 def test_calls_with_one_id_in_two_rounds_end_each_by_itself() -> None:
     call = (ToolStarted(None, "c1", "Read", "a"), ToolEnded(None, "c1", "Read", True, 9))
     turn = after(TurnStarted(None, 1, 5, 9), *call, TurnStarted(None, 2, 5, 9), call[0])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from sidequest.core.errors import ErrorCode
 from sidequest.core.events import (
     ContextCompacted,
@@ -124,22 +122,16 @@ def test_a_copy_without_events_still_says_how_it_ended() -> None:
     assert work.marks == ()
 
 
-def test_one_whose_process_died_is_interrupted_and_can_be_resumed() -> None:
+def test_one_whose_process_died_is_interrupted() -> None:
     running = replace(row(Status.RUNNING, None), completed_at_ms=None)
     work = stored_work(running, Status.INTERRUPTED, numbered(EVENTS[:5]))
     assert work.status is Status.INTERRUPTED
     assert not work.running
-    assert work.resumable
     assert work.usage is None
     assert work.view.ended_at_ms == numbered(EVENTS[:5])[-1].at_ms
     reopened = replace(OUTCOME, status=Status.INTERRUPTED, elapsed_s=4.0, tool_calls=0)
     told = follow_work(live(EVENTS[:5]), Numbered(9, 86_400_000, DelegationSettled("d1", reopened)))
     assert (told.view.elapsed_s(99_000_000), told.view.at.tools) == (4.0, live(EVENTS[:5]).view.at.tools)
-
-
-@pytest.mark.parametrize(("status", "can"), [(Status.STOPPED, False), (Status.FAILED, True)])
-def test_what_was_stopped_is_not_gone_on_with(status: Status, can: bool) -> None:
-    assert stored_work(row(status, None), status, numbered(EVENTS[:2])).resumable is can
 
 
 def test_events_of_others_change_nothing() -> None:

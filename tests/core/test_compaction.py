@@ -379,7 +379,7 @@ class TestOverflow:
     def test_D8_a_brief_over_the_limit_overflows_with_both_numbers(self):
         summariser = Summariser()
         outcome = ladder([brief(prose(12_000))], summariser)
-        assert outcome == Overflow(3_000, 2_048, 0)
+        assert outcome == Overflow(3_000, 2_048, 0, reason="the brief alone does not fit")
         assert summariser.asked == []
 
     def test_fixed_parts_over_the_limit_overflow_before_anybody_is_asked(self):

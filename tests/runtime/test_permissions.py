@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sidequest.core.events import Event, ToolEnded
 from sidequest.core.permissions import Action, DenyRules, Mode
 from sidequest.runtime.permissions import Answer, Questions, Rights
 from tests.support.scripted_model import ScriptedModel, calling, saying
@@ -74,6 +75,46 @@ def test_L11_a_session_that_may_not_delegate_refuses_task_before_anything_starts
         "TOOL_DENIED: Task was denied by a deny rule of the settings (tools: Task)"
         in parent.asked[1].results[0]
     )
+
+
+def test_a_call_that_is_denied_is_told_at_once_and_a_question_names_its_delegation(tmp_path: Path) -> None:
+    command = ("Bash", {"command": "make"})
+    parent = ScriptedModel(
+        calling(command),
+        calling(("Task", {"agent": "helper", "task": "Help."})),
+        saying("So."),
+        saying("Done."),
+    )
+    child = ScriptedModel(calling(command), saying("Without it, then."))
+    ids: list[str | None] = []
+
+    async def case() -> None:
+        runner = helper(tools=("Bash",))
+        async with session(tmp_path, parent, child, definitions=[runner], permission_mode=Mode.ASK) as opened:
+            told: list[Event] = []
+            opened.log.subscribe(lambda numbered: told.append(numbered.event))
+            questions = opened.rights.questions
+
+            def deny() -> None:
+                for question in questions.waiting:
+                    ids.append(question.delegation_id)
+                    allowed = question.confirmation is not None
+                    questions.answer(question.id, Answer(allowed))
+
+            def soon() -> None:
+                asyncio.get_running_loop().call_soon(deny)
+
+            questions.surface(soon)
+            assert (await opened.prompt("Make it.")).ok
+            (record,) = opened.delegations.records.all()
+            assert ids == [None, None, record.id]
+            ends = [event for event in told if isinstance(event, ToolEnded) and event.tool == "Bash"]
+            assert [event.delegation_id for event in ends] == [None, record.id]
+            assert all(event.reason.startswith("TOOL_DENIED: Bash (make) was denied") for event in ends)
+            outcome = record.outcome
+            assert outcome is not None and outcome.tool_calls == 1
+
+    asyncio.run(case())
 
 
 def test_an_answer_names_its_question_and_a_stale_one_does_nothing() -> None:

@@ -14,7 +14,14 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, User
 
 from sidequest.core.compaction import LOSS_NOTICE, Compacted
 from sidequest.core.errors import ErrorCode, SidequestError
-from sidequest.core.events import DelegationSettled, RetryScheduled, RunEnded, TextProduced, ToolEnded
+from sidequest.core.events import (
+    DelegationSettled,
+    RetryScheduled,
+    RunEnded,
+    TextProduced,
+    ToolEnded,
+    TurnStarted,
+)
 from sidequest.core.outcome import Status, StopReason
 from sidequest.core.transcript import mark_of, validate
 from sidequest.models.registry import ModelRegistry
@@ -431,9 +438,31 @@ class TestCompact:
 
     def test_an_empty_conversation_cannot_be_compacted(self, root: Path) -> None:
         async def steps(opened: Session) -> None:
-            assert (await refused(opened.compact())).code is ErrorCode.CONTEXT_COMPACTION_FAILED
+            error = await refused(opened.compact())
+            assert error.code is ErrorCode.CONTEXT_COMPACTION_FAILED
+            assert error.cause.startswith("There is nothing to compact")
 
         within(session(root, ScriptedModel()), steps)
+
+    def test_a_short_conversation_says_that_there_is_nothing_to_compact(self, root: Path) -> None:
+        async def steps(opened: Session) -> None:
+            await opened.prompt("Hi.")
+            assert (await refused(opened.compact())).cause.startswith("There is nothing to compact")
+
+        within(session(root, ScriptedModel("Hi.", summary="A long summary. " * 50)), steps)
+
+    def test_what_it_leaves_is_the_size_of_the_next_request(self, root: Path) -> None:
+        async def steps(opened: Session) -> None:
+            await self.talk(opened)
+            outcome = await opened.compact()
+            assert isinstance(outcome, Compacted)
+            await opened.prompt("And now?")
+            sizes = told(opened, TurnStarted)
+            assert outcome.tokens_before >= sizes[-2].tokens
+            assert 0 <= sizes[-1].tokens - outcome.tokens_after < 20
+
+        answer = "It is 42, and here is a long explanation of it. " * 60
+        within(session(root, ScriptedModel(*reading("a.txt"), answer, "Fine.")), steps)
 
     def test_what_is_said_meanwhile_is_refused_and_not_lost(self, root: Path) -> None:
         doors = Doors("## Goal\nShort.")

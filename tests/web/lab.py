@@ -58,6 +58,9 @@ class Lab:
         if "risky" in prompt:
             task = {"agent": "runner", "task": "Do job-risky.", "description": "Run it"}
             return Reply("I ask.", [("Task", task)])
+        if "two writers" in prompt:
+            jobs = [{"agent": "writer", "task": f"Do job-w{n}.", "description": "Write"} for n in (1, 2)]
+            return Reply("I ask two.", [("Task", job) for job in jobs])
         if "evil" in prompt:
             return Reply("I ask.", [self._task("job-evil")])
         if "write a long file" in prompt:
@@ -75,6 +78,8 @@ class Lab:
         said = " ".join(message.text for message in seen.messages if message.role == "user")
         jobs = re.findall(r"job-(\w+)", said)
         job = jobs[-1] if jobs else ""
+        if newest.role != "tool" and job.startswith("w"):
+            return Reply("I write.", [("Write", {"path": f"{job}.txt", "content": job})])
         if newest.role != "tool":
             return Reply("First I read.", [("Read", {"path": "README.md"})])
         if job in self.gates:

@@ -214,6 +214,22 @@ def test_fallbacks_are_added_ordered_and_removed_by_keyboard(page: Page, served:
     assert file.read_text() == text.replace("[a/one, b/two]", "[a/one|high, offline/extractive]")
 
 
+def test_one_is_switched_off_in_the_editor_and_its_file_stays(page: Page, served: Served, mine: Path):
+    file = mine / "resting.md"
+    file.write_text("---\nname: resting\ndescription: Rests.\ntools: Read\n---\nRest.\n")
+    before = file.read_text()
+    for active in (False, True):
+        page.goto(f"{served.url}/agents/edit?name=resting")
+        box = page.get_by_label("Parent agents may use it")
+        expect(box).to_be_checked(checked=not active)
+        box.set_checked(active)
+        page.get_by_role("button", name="Save").click()
+        page.wait_for_url("**/agents?saved=resting")
+    page.goto(f"{served.url}/agents/edit?name=resting")
+    expect(page.get_by_label("Parent agents may use it")).to_be_checked()
+    assert file.read_text() == before
+
+
 def test_leaving_with_changes_asks_first(page: Page, served: Served, mine: Path):
     asked: list[str] = []
 

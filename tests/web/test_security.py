@@ -52,7 +52,7 @@ def client(access: Access) -> TestClient:
 @pytest.fixture
 def browser(client: TestClient, access: Access) -> TestClient:
     """A browser that opened the link."""
-    client.get(access.new_link())
+    client.get(access.new_links()[0])
     return client
 
 
@@ -80,7 +80,7 @@ def test_a_stranger_of_the_api_gets_a_problem_document(client: TestClient):
 def test_the_link_becomes_a_cookie_that_no_script_and_no_other_site_can_use(
     client: TestClient, access: Access
 ):
-    answer = client.get(access.new_link())
+    answer = client.get(access.new_links()[0])
     cookie = answer.headers["set-cookie"]
     assert answer.status_code == 200
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
@@ -100,7 +100,7 @@ def test_cookies_of_other_programs_lock_nobody_out(browser: TestClient, access: 
 
 
 def test_a_link_works_once(client: TestClient, access: Access):
-    link = access.new_link()
+    link = access.new_links()[0]
     client.get(link)
     client.cookies.clear()
     again = client.get(link)
@@ -110,15 +110,15 @@ def test_a_link_works_once(client: TestClient, access: Access):
 
 
 def test_a_new_link_voids_the_one_before(client: TestClient, access: Access):
-    first = access.new_link()
-    second = access.new_link()
+    first = access.new_links()[0]
+    second = access.new_links()[0]
     assert client.get(first).status_code == 401
     assert client.get(second).status_code == 200
 
 
 @pytest.mark.parametrize("query", ["", "?ticket=", "?ticket=wrong", "?ticket=%00%ff", "?ticket=x&ticket=y"])
 def test_no_other_ticket_opens(client: TestClient, access: Access, query: str):
-    access.new_link()
+    access.new_links()[0]
     answer = client.get(f"/enter{query}")
     assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
 
@@ -137,7 +137,7 @@ def test_a_name_that_was_bound_to_us_is_refused_even_with_cookie_and_link(
     browser: TestClient, access: Access, host: str
 ):
     assert browser.get("/", headers={"host": host}).status_code == 421
-    link = access.new_link().removeprefix(ORIGIN)
+    link = access.new_links()[0].removeprefix(ORIGIN)
     assert browser.get(link, headers={"host": host}).status_code == 421
 
 
@@ -155,6 +155,15 @@ def test_a_page_of_another_origin_changes_nothing(browser: TestClient, origin: s
     for method in ("POST", "DELETE", "GET"):
         answer = browser.request(method, "/api/sessions", headers={"origin": origin})
         assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
+
+
+def test_a_proxy_with_tls_is_passed_when_its_name_was_given(browser: TestClient, access: Access):
+    for headers in ({"host": "side.example"}, {}):
+        own = {"origin": "https://side.example", **headers}
+        assert browser.post("/x", headers=own).status_code in (403, 421)
+        access.names = frozenset({"side.example"})
+        assert browser.post("/x", headers=own).status_code == 200
+        access.names = frozenset()
 
 
 def test_our_own_page_may_post(browser: TestClient):

@@ -103,6 +103,18 @@ def test_ctrl_c_stops_what_runs_stores_its_end_and_leaves_nothing_behind(
     assert sorted(root.rglob("*")) == before
 
 
+def test_a_page_of_a_server_that_was_started_anew_says_that_a_new_link_is_needed(
+    browser: Browser, root: Path, home: Path
+) -> None:
+    with serve(root, home) as first:
+        page = first.enter(browser).new_page()
+        page.goto(first.url)
+        port = first.url.rpartition(":")[2]
+    with serve(root, home, "--port", port):
+        expect(page.locator("#popup")).to_contain_text("Open the link that its terminal printed.")
+    page.context.close()
+
+
 def test_an_address_without_a_page_is_told_in_the_frame(page: Page, served: Served) -> None:
     answer = page.goto(f"{served.url}/nowhere")
     assert answer is not None and answer.status == 404

@@ -390,6 +390,25 @@ def test_a_subagent_that_could_run_commands_is_confirmed_first(page: Page, serve
     expect(card(page, 3)).to_contain_text("completed")
 
 
+def test_subagents_that_ask_say_so_and_are_told_apart(page: Page, served: Served) -> None:
+    writer = HELPER.replace("helper", "writer").replace("tools: Read", "tools: Read, Write")
+    (served.home / ".agents/subagents/writer.md").write_text(writer)
+    begin(page, served, "two writers")
+    question = page.get_by_role("alertdialog", name="Permission question")
+    question.get_by_role("button", name="Allow for this session").click()
+    for number in (1, 2):
+        expect(card(page, number)).to_contain_text("asks you")
+        expect(card(page, number)).to_contain_text("Waits for your permission")
+    expect(page.locator(".composer")).to_contain_text("Waits for your permission")
+    expect(question).to_contain_text(re.compile(r"Parent agent › #[12] writer \(\w+\) asks: Write w[12]"))
+    asked = question.inner_text()
+    question.get_by_role("button", name="Deny").click()
+    expect(question).not_to_have_text(asked)
+    question.get_by_role("button", name="Allow once").click()
+    finished(page)
+    assert sum((served.root / f"w{number}.txt").exists() for number in (1, 2)) == 1
+
+
 def test_a_stop_ends_the_turn_and_says_so(page: Page, served: Served, held: dict[str, Gate]) -> None:
     begin(page, served, "delegate 2")
     expect(card(page, 2)).to_contain_text("1 tool call")
@@ -413,8 +432,11 @@ def test_one_delegation_is_stopped_and_another_one_resumed(
     expect(card(page, 2)).to_contain_text("working")
     held["2"].open()
     finished(page)
+    expect(card(page, 1).get_by_role("button", name="Resume", exact=True)).to_be_hidden()
     card(page, 2).get_by_role("button", name="helper").click()
     card(page, 2).get_by_role("button", name="Resume", exact=True).click()
+    card(page, 2).get_by_role("button", name="Resume with this instruction").click()
+    expect(card(page, 2).get_by_role("alert")).to_contain_text("The instruction is empty.")
     card(page, 2).get_by_label("Instruction for the subagent").fill("Now do job-7 too.")
     card(page, 2).get_by_role("button", name="Resume with this instruction").click()
     expect(card(page, 3)).to_contain_text("completed")
@@ -559,6 +581,28 @@ def test_everything_is_done_with_the_keyboard_alone(page: Page, served: Served) 
     expect(card(page, 1)).to_contain_text("Report of 1")
 
 
+def test_the_focus_stays_where_one_goes_on(page: Page, served: Served) -> None:
+    begin(page, served, "write a file")
+    page.get_by_role("button", name="Allow once").press("Enter")
+    expect(page.get_by_label(re.compile("^Message to the agent"))).to_be_focused()
+    finished(page)
+    opener = page.locator(".session-tools").get_by_role("button", name="Context")
+    opener.press("Enter")
+    expect(page.get_by_role("complementary", name="Context")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(opener).to_be_focused()
+    rename = page.get_by_role("button", name="Rename")
+    rename.press("Enter")
+    expect(page.get_by_label("Title")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Title")).to_be_hidden()
+    expect(rename).to_be_focused()
+    rename.press("Enter")
+    page.get_by_label("Title").fill("Another title")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Another title")).to_be_focused()
+
+
 @pytest.mark.parametrize("look", ["light", "dark"])
 def test_nothing_is_wider_than_a_phone(browser: Browser, served: Served, look: str) -> None:
     context = served.enter(browser, viewport={"width": 400, "height": 800}, color_scheme=look)
@@ -570,6 +614,18 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, served: Served, look: s
     assert page.evaluate("document.documentElement.scrollWidth") == 400
     expect(page.locator(".answer .markdown").last).to_be_visible()
     context.close()
+
+
+def test_compact_is_a_command_however_it_is_written(page: Page, served: Served) -> None:
+    begin(page, served, "Hi")
+    expect(page.locator(".conversation")).to_contain_text("You said: Hi")
+    field = page.get_by_label(re.compile("^Message to the agent"))
+    for text in ("/Compact", "/compact\nthe numbers"):
+        expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+        field.fill(text)
+        field.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("There is nothing to compact")
+    expect(page.locator(".prompt")).to_have_count(1)
 
 
 def test_a_session_that_is_not_there_is_told(page: Page, served: Served) -> None:

@@ -104,6 +104,21 @@ def test_a_session_is_renamed_found_and_deleted(page: Page, served: Served) -> N
     expect(renamed).to_have_count(0)
 
 
+def test_a_menu_is_walked_through_with_the_arrows(page: Page, served: Served) -> None:
+    begin(page, served, "Say something")
+    page.goto(served.url)
+    page.get_by_role("button", name="Actions of Say something").first.press("Enter")
+    items = page.locator(".q-menu .q-item")
+    expect(items).to_have_count(3)
+    expect(page.locator(".q-menu")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(items.first).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(items.last).to_be_focused()
+    page.keyboard.press("Home")
+    expect(items.first).to_be_focused()
+
+
 def test_a_fork_is_opened_and_says_where_it_comes_from(page: Page, served: Served) -> None:
     source = begin(page, served)
     page.goto(served.url)

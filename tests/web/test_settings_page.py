@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.surfaces.conftest import write_settings
 from tests.web.served import Served, serve
@@ -127,3 +127,16 @@ def test_nothing_stands_over_the_edge_of_a_phone(page: Page, served: Served, fil
     page.set_viewport_size({"width": 400, "height": 800})
     go(page, served, path)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_another_browser_comes_in_by_a_link_of_a_signed_in_page(
+    page: Page, served: Served, browser: Browser, file: Path
+):
+    page.goto(f"{served.url}/settings")
+    page.get_by_role("button", name="Make a link").click()
+    link = page.get_by_role("region", name="Other devices").locator(".mono").inner_text()
+    other = browser.new_context()
+    beside = other.new_page()
+    beside.goto(link)
+    expect(beside.get_by_role("heading", name="Sessions")).to_be_visible()
+    other.close()

@@ -105,6 +105,8 @@ class Overflow:
     fixed: int
     """Tokens of instructions and tool schemas, which no compaction can shrink."""
     usage: Usage = Usage()
+    reason: str = ""
+    """Why there is no summary; empty when none was asked for."""
 
 
 CompactionOutcome: TypeAlias = Unchanged | Compacted | Degraded | Overflow
@@ -185,9 +187,13 @@ async def compact(
     notice = loss_notice(recall=recall) if tell_loss else None
     reduced = _reduced(messages, limit, notice) if keep_active else None
     if reduced is None:
-        return Overflow(tokens, budget.hard_limit, fixed, attempt.usage)
+        return Overflow(tokens, budget.hard_limit, fixed, attempt.usage, attempt.reason)
     after = math.ceil(estimate(reduced, overhead) * factor)
     return Degraded(reduced, tokens, after, attempt.reason, attempt.usage)
+
+
+NOT_SMALLER = "the summary is not smaller than what it replaces"
+"""Why a summary of a short conversation is not taken."""
 
 
 def loss_notice(*, recall: bool = False) -> ModelRequest:
@@ -251,7 +257,7 @@ async def _summarised(
         compacted += _retained(messages, budget, room - estimate_message(first))
     after = estimate(compacted, overhead)
     if after >= estimate([without_usage(m) for m in messages], overhead):
-        return _Failed("the summary is not smaller than what it replaces", reply.usage)
+        return _Failed(NOT_SMALLER, reply.usage)
     if after >= ceiling:
         return _Failed("the summary leaves no room", reply.usage)
     return Compacted(compacted, 0, after, text, reply.usage)

@@ -203,7 +203,8 @@ class DelegationRun:
         # Another model has no cache to keep: there a fork has instructions and tools of its own.
         shared = plan.shared if model.key == plan.model.key else None
         toolset = shared.toolset if shared else plan.toolset
-        before = (shared.granted_only if shared else None, plan.gate)
+        gate = plan.gate and replace(plan.gate, denied=self.attempts.recorder.denied)
+        before = (shared.granted_only if shared else None, gate)
         return Agent(
             model.model,
             name=plan.agent,

@@ -29,11 +29,11 @@ from sidequest.runtime.knowledge import Knowledge
 from sidequest.runtime.leftovers import commands_belong_to
 from sidequest.runtime.limits import Account
 from sidequest.runtime.model_choice import ModelChooser
-from sidequest.runtime.past import PastRun, past_outcome, past_run
+from sidequest.runtime.past import PastRun
 from sidequest.runtime.permissions import Rights
 from sidequest.runtime.planning import Checked, Planner, StartRequest
 from sidequest.runtime.prefix import Prefix
-from sidequest.runtime.records import MAX_RETAINED, DelegationRecord, Records
+from sidequest.runtime.records import DelegationRecord, Records
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.summariser import Sleep
 from sidequest.runtime.toolbox import Toolbox
@@ -325,28 +325,7 @@ class Delegations:
 
     def restore(self, rows: Sequence[DelegationRow]) -> None:
         """Take over delegations that an earlier process stored; those it left running are interrupted."""
-        chains = {row.id: row.brief for row in rows}
-        oldest = len(rows) - MAX_RETAINED
-        self.records.begun = max(self.records.begun, len(rows))
-        for number, row in enumerate(rows):
-            if number < oldest and (row.delivered or row.status is Status.STOPPED):
-                continue
-            record = DelegationRecord(
-                past_run(row),
-                row.label,
-                row.task,
-                chains.get(row.chain_id, row.brief),
-                row.started_at_ms,
-                self.clock(),
-                row.resumed_from,
-                row.chain_id,
-                outcome=past_outcome(row),
-                completed_at_ms=row.completed_at_ms,
-                delivered=row.delivered,
-                seen=row.delivered,
-            )
-            record.settled.set()
-            self.records.restore(record)
+        self.records.restore(rows, self.clock())
 
     async def sent(self, ids: Collection[str]) -> None:
         """Note that the parent's model has answered a request with the reports of the delegations `ids`.

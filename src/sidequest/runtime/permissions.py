@@ -71,6 +71,8 @@ class Question:
     arguments: dict[str, Any]
     reason: str
     reply: asyncio.Future[Answer]
+    delegation_id: str | None = None
+    """The delegation that asks; None for the session's own agent."""
     confirmation: Confirmation | None = None
     """What is confirmed when the call would start a subagent (`Task`); None for every other call."""
 
@@ -128,13 +130,17 @@ class Questions:
         action: Action,
         arguments: dict[str, Any],
         why: str,
+        *,
+        delegation_id: str | None = None,
         confirmation: Confirmation | None = None,
     ) -> Answer:
         """Put a question into the queue and wait for its answer; remembered grants answer at once."""
         if self._is_granted(action):
             return Answer(True)
         reply = asyncio.get_running_loop().create_future()
-        question = Question(uuid.uuid4().hex, asker, action, arguments, why, reply, confirmation)
+        question = Question(
+            uuid.uuid4().hex, asker, action, arguments, why, reply, delegation_id, confirmation
+        )
         self._queue.append(question)
         try:
             self._set_clocks()
@@ -240,6 +246,10 @@ class PermissionGate(AbstractCapability[Any]):
     asker: tuple[str, ...]
     definition_mode: Mode | None = None
     """A definition's `permission`; it narrows the session's mode and never widens it."""
+    delegation_id: str | None = None
+    """The delegation whose calls these are; None for the session's own agent."""
+    denied: Callable[[ToolCallPart], None] | None = None
+    """Told of each call that is not let through, before it fails."""
 
     async def before_tool_execute(
         self,
@@ -258,6 +268,8 @@ class PermissionGate(AbstractCapability[Any]):
         let_through(action.path if allowed and not action.inside else None)
         if allowed:
             return args
+        if self.denied is not None:
+            self.denied(call)
         raise ToolFailed(
             f"{ErrorCode.TOOL_DENIED}: {denial(action, decision)} Do not try it in another way; go on "
             "without it, or say in your report what is missing."
@@ -276,7 +288,9 @@ class PermissionGate(AbstractCapability[Any]):
 
     async def asked(self, action: Action, arguments: dict[str, Any], decision: Decision) -> Decision:
         """Ask the queue about an action that `decision` leaves to a person, and return what was decided."""
-        answer = await self.rights.questions.ask(self.asker, action, arguments, decision.reason)
+        answer = await self.rights.questions.ask(
+            self.asker, action, arguments, decision.reason, delegation_id=self.delegation_id
+        )
         if answer.allowed:
             return Decision(Verdict.ALLOW, "the user")
         who = "the user" if answer.by_person else "the session"

@@ -188,7 +188,7 @@ class Planner:
             alternatives=choice.alternatives,
             cap=definition.max_tokens,
             limits=Limits(definition.max_turns, definition.max_seconds, definition.max_cost_usd),
-            gate=self._gate(definition),
+            gate=self._gate(definition, delegation_id),
             spill=workspace.spill if workspace else None,
             patterns=self.patterns,
         )
@@ -210,10 +210,10 @@ class Planner:
             ),
         )
 
-    def _gate(self, definition: SubagentDefinition) -> PermissionGate | None:
+    def _gate(self, definition: SubagentDefinition, delegation_id: str) -> PermissionGate | None:
         if self.rights is None:
             return None
-        return PermissionGate(self.rights, ("parent", definition.name), _mode_of(definition))
+        return PermissionGate(self.rights, ("parent", definition.name), _mode_of(definition), delegation_id)
 
     def _toolset(
         self,

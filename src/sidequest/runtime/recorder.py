@@ -259,6 +259,13 @@ class RunRecorder(AbstractCapability[Any]):
         self.emit(ToolStarted(self.delegation_id, call.tool_call_id, call.tool_name, summary))
         return args
 
+    def denied(self, call: ToolCallPart) -> None:
+        """Tell of a call that is not let through: `before_tool_execute` is passed over, its end is told."""
+        self.progress.tool_calls += 1
+        self.progress.last_tool = call.tool_name
+        self.progress.final = False
+        self.emit(ToolStarted(self.delegation_id, call.tool_call_id, call.tool_name, call_summary(call)))
+
     async def wrap_tool_execute(
         self,
         ctx: RunContext[Any],
@@ -302,7 +309,8 @@ class RunRecorder(AbstractCapability[Any]):
 
     def _tool_ended(self, call: ToolCallPart, *, chars: int = 0, reason: str | None = None) -> None:
         """Tell the end of a call; `reason` None means that it went well."""
-        self.progress.running_tool = None
+        if self.progress.running_tool == call.tool_name:
+            self.progress.running_tool = None
         line = " ".join((reason or "").split())[:REASON_CHARS]
         self.emit(
             ToolEnded(self.delegation_id, call.tool_call_id, call.tool_name, reason is None, chars, line)

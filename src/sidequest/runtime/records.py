@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from pydantic_ai.messages import ModelResponse
@@ -20,7 +20,8 @@ from sidequest.runtime.chains import (
     chains_block,
 )
 from sidequest.runtime.delegation import DelegationRun
-from sidequest.runtime.past import PastRun
+from sidequest.runtime.past import PastRun, past_outcome, past_run
+from sidequest.store.rows import DelegationRow
 
 MAX_TAKEN_BACK = 2
 """So often a report that no model saw is handed over again: a window that cannot hold it must not loop."""
@@ -109,9 +110,33 @@ class Records:
         self.begun += 1
         self._forget_oldest()
 
-    def restore(self, record: DelegationRecord) -> None:
-        """Remember a delegation of an earlier process."""
-        self._known[record.id] = record
+    def restore(self, rows: Sequence[DelegationRow], now: float = 0.0) -> None:
+        """Remember the delegations of earlier processes, oldest first; `now` is in clock seconds.
+
+        One that was left running was interrupted.
+        """
+        chains = {row.id: row.brief for row in rows}
+        oldest = len(rows) - MAX_RETAINED
+        self.begun = max(self.begun, len(rows))
+        for number, row in enumerate(rows):
+            if number < oldest and (row.delivered or row.status is Status.STOPPED):
+                continue
+            record = DelegationRecord(
+                past_run(row),
+                row.label,
+                row.task,
+                chains.get(row.chain_id, row.brief),
+                row.started_at_ms,
+                now,
+                row.resumed_from,
+                row.chain_id,
+                outcome=past_outcome(row),
+                completed_at_ms=row.completed_at_ms,
+                delivered=row.delivered,
+                seen=row.delivered,
+            )
+            record.settled.set()
+            self._known[record.id] = record
 
     def clear(self) -> None:
         """Forget all of them."""
@@ -193,6 +218,7 @@ class Records:
             record
             for record in newest.values()
             if record.status in RESUMABLE and self.has_work(record) and record.reads.lines <= MAX_READ_LINES
+            if not (isinstance(record.run, PastRun) and record.run.damage is not None)
         ]
         usable.sort(key=lambda record: record.completed_at_ms or 0, reverse=True)
         kept: list[DelegationRecord] = []

@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset
 
-from sidequest.core.compaction import Compacted, CompactionOutcome, compact
+from sidequest.core.compaction import NOT_SMALLER, Compacted, CompactionOutcome, Overflow, compact
 from sidequest.core.context_modes import ContextMode
 from sidequest.core.enclosures import Snippet
 from sidequest.core.errors import ErrorCode, Failure, SidequestError
@@ -43,6 +43,7 @@ from sidequest.core.events import (
 from sidequest.core.outcome import LIMITS, Outcome, StopReason, Usage
 from sidequest.core.permissions import DenyRules, Mode
 from sidequest.core.provider_errors import Pattern
+from sidequest.core.tokens import TokenMeter
 from sidequest.core.transcript import reports_in, snapshot
 from sidequest.models.registry import ModelRegistry
 from sidequest.runtime.attempts import Attempts, ResolvedModel, RunFailed
@@ -215,6 +216,8 @@ class Session:
         self._ending = False
         """Whether the turn is over but for its end being stored, which no stop interrupts."""
         self._window = WindowState(remind=True)
+        self._overhead: int | None = None
+        """Tokens of instructions and tools in the newest request; None before the first one."""
         self._closed = False
 
     @classmethod
@@ -528,6 +531,7 @@ class Session:
             await self._take_back_lost(delivered, attempts.guard.totals)
             await self._store_end(failure)
         progress, totals = attempts.recorder.progress, attempts.guard.totals
+        self._overhead = attempts.overhead or self._overhead
         self.log.emit(RunEnded(None, failure is None, answer, failure.code.value if failure else None))
         unstored = await self._flushed()
         failure = failure or unstored
@@ -617,12 +621,14 @@ class Session:
 
     def _make_agent(self, model: ResolvedModel, capabilities: Sequence[Any]) -> Agent[Any, str]:
         delegation: Delegation[Any] = Delegation(self.catalog, delegations=self.delegations)
+        recorder = next((one for one in capabilities if isinstance(one, RunRecorder)), None)
+        gate = PermissionGate(self.rights, ("parent",), denied=recorder.denied if recorder else None)
         return Agent(
             model.model,
             name="sidequest",
             instructions=parent_instructions(str(self.workspace.root), self._project),
             toolsets=[self.workspace.toolset(), self._own_tools()],
-            capabilities=[PermissionGate(self.rights, ("parent",)), delegation, *capabilities],
+            capabilities=[gate, delegation, *capabilities],
             retries={"tools": TOOL_RETRIES, "output": OUTPUT_RETRIES},
         )
 
@@ -748,6 +754,8 @@ class Session:
 
     async def _compact(self, focus: str | None) -> CompactionOutcome:
         model = self.models.session_model()
+        if not self.messages:
+            raise _nothing_to_compact()
         watch = LimitWatch(account=self.delegations.account)
         price = telling(model.price, watch.spend_on_summary)
         outcome = await compact(
@@ -761,15 +769,20 @@ class Session:
                 price,
                 window=model.budget().window,
             ),
+            overhead=self._carried(),
+            factor=self.delegations.knowledge.of(model.key).calibration.factor,
             retention="completed_turn",
             force=True,
             focus=None if focus is None else _sendable(focus),
             recall=self._window.recall,
         )
+        if isinstance(outcome, Overflow) and outcome.reason == NOT_SMALLER:
+            raise _nothing_to_compact()
         if not isinstance(outcome, Compacted):
+            why = f": {outcome.reason}" if isinstance(outcome, Overflow) and outcome.reason else ""
             raise SidequestError(
                 ErrorCode.CONTEXT_COMPACTION_FAILED,
-                "The conversation could not be compacted.",
+                f"The conversation could not be compacted{why}.",
                 "Go on, or start a new session.",
             )
         if self._lane is not None:
@@ -781,6 +794,17 @@ class Session:
         # Events that cannot be stored now are stored ahead of the next step of a turn.
         await self._flushed()
         return outcome
+
+    def _carried(self) -> int:
+        """Return the tokens of instructions and tools that the next request carries beside its messages.
+
+        Before the first request of this process it is what the newest reported usage has beyond our count of
+        the messages; 0 when nothing was reported.
+        """
+        if self._overhead is not None:
+            return self._overhead
+        meter = TokenMeter()
+        return meter.measure(self.messages) - meter.heuristic(self.messages)
 
     def fork(self) -> Session:
         """Return a new session that starts from a copy of this conversation; this one is not changed.
@@ -815,6 +839,14 @@ class Session:
         told = await self.workspace.leftovers.end_all()
         if told is not None:
             self.log.emit(Notice(None, told))
+
+
+def _nothing_to_compact() -> SidequestError:
+    return SidequestError(
+        ErrorCode.CONTEXT_COMPACTION_FAILED,
+        "There is nothing to compact: the conversation is shorter than a summary of it.",
+        "Go on; when the context fills, it is compacted by itself.",
+    )
 
 
 async def _ended(job: asyncio.Task[Any]) -> None:

@@ -60,8 +60,11 @@ class Parts:
     instructions: Mapping[str, bytes] = field(default_factory=dict)
     """AGENTS.md and the like of the folder, as they were when trust was judged, by name."""
 
-    def trust_notice(self) -> str | None:
-        """Return what of the folder is not used for lack of trust, and what to do; None when nothing is."""
+    def trust_notice(self, then: str = "") -> str | None:
+        """Return what of the folder is not used for lack of trust, and what to do; None when nothing is.
+
+        `then` is what to do after a look, as part of a sentence; empty names the command of the terminal.
+        """
         if self.trusted:
             return None
         number = sum(entry.state is EntryState.UNTRUSTED for entry in self.catalog.entries)
@@ -70,13 +73,14 @@ class Parts:
         if not unused and not self.trust_ended:
             return None
         command = "sidequest trust" if self.root == Path.cwd() else f"sidequest trust {self.root}"
+        then = then or f"run `{command}`"
         if self.trust_ended:
             what = f", so {' and '.join(unused)} are not used" if unused else ""
             changed = f"the definitions or AGENTS.md of this folder changed since you trusted it{what}"
-            return f"{changed}: look at them, then run `{command}`"
+            return f"{changed}: look at them, then {then}"
         one = len(unused) == 1 and number <= 1
         verb, them = ("is", "it") if one else ("are", "them")
-        return f"{' and '.join(unused)} of this folder {verb} not used: look at {them}, then run `{command}`"
+        return f"{' and '.join(unused)} of this folder {verb} not used: look at {them}, then {then}"
 
 
 def assemble(place: Place, env: Mapping[str, str] | None = None) -> Parts:

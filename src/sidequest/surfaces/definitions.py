@@ -25,15 +25,15 @@ STATES = {
 """One word for each state."""
 
 
-def why(entry: Entry, place: Shortener) -> str:
-    """Return why an entry is not active, in a few words; empty when it is."""
+def why(entry: Entry, place: Shortener, trust: str = "run `sidequest trust`") -> str:
+    """Return why an entry is not active, in a few words; empty when it is. `trust` says how one trusts it."""
     by = place.short(entry.by)
     first = next((found for found in entry.diagnostics if found.severity is Severity.ERROR), None)
     return {
         EntryState.ACTIVE: "",
         EntryState.SHADOWED: f"shadowed by {by}",
         EntryState.BLOCKED: f"blocked by {by}, which does not load",
-        EntryState.UNTRUSTED: "not trusted: look at it, then run `sidequest trust`",
+        EntryState.UNTRUSTED: f"not trusted: look at it, then {trust}",
         EntryState.DISABLED: "switched off",
         EntryState.INVALID: one_line(first.message) if first else "does not load",
         EntryState.OVER_CAP: f"over the limit of {MAX_SUBAGENT_DEFINITIONS} active subagents",

@@ -46,18 +46,33 @@ def build_api(application: Application) -> FastAPI:
     add_problems(api)
     for router in ROUTERS:
         api.include_router(router(application))
-    _document_problems(api)
+    _complete_document(api)
     return api
 
 
-def _document_problems(api: FastAPI) -> None:
-    """Put the shape of a problem document into the API's own document; no operation returns one by type."""
+_SCHEMES: dict[str, dict[str, str]] = {
+    "token": {"type": "http", "scheme": "bearer", "description": "The token of `--token`, for scripts."},
+    "cookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "sidequest_PORT",
+        "description": "What the link gives a browser; PORT is that of the server. A request that changes "
+        "something must also have the server's own `Origin`.",
+    },
+}
+"""How a request says who sends it; the guard before the API checks it."""
+
+
+def _complete_document(api: FastAPI) -> None:
+    """Put into the API's own document what no operation has in its types: problems, and who may come in."""
     written = api.openapi
 
     def openapi() -> dict[str, Any]:
         document = written()
         schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         document["components"]["schemas"] |= {**schema.pop("$defs"), "Problem": schema}
+        document["components"]["securitySchemes"] = _SCHEMES
+        document["security"] = [{name: []} for name in _SCHEMES]
         return document
 
     api.openapi = openapi  # type: ignore[method-assign]

@@ -26,7 +26,7 @@ def permissions_router(application: Application) -> APIRouter:
         queues = application.live.questions()
         return QuestionList(
             questions=[
-                _shape(application.store, live.id, waiting)
+                await _shape(application.store, live.id, waiting)
                 for live, queue in queues
                 for waiting in queue.waiting
             ]
@@ -48,12 +48,16 @@ def permissions_router(application: Application) -> APIRouter:
     return router
 
 
-def _shape(store: Store, session_id: str, waiting: Waiting) -> Question:
-    action = waiting.action
+async def _shape(store: Store, session_id: str, waiting: Waiting) -> Question:
+    action, delegation = waiting.action, waiting.delegation_id
+    # A delegation is stored before it runs, and so before it can ask.
+    row = None if delegation is None else await store.delegations.get(session_id, delegation)
     question = Question(
         id=waiting.id,
         session_id=session_id,
         asker=list(waiting.asker),
+        delegation_id=delegation,
+        delegation_number=None if row is None else row.number,
         tool=action.tool,
         path=action.path,
         command=action.command,

@@ -16,9 +16,9 @@ from sidequest.surfaces.api.shapes import (
     Focus,
     ForkPoint,
     NewSession,
-    NewTitle,
     Prompt,
     Session,
+    SessionChange,
     SessionList,
     Transcript,
 )
@@ -49,7 +49,9 @@ def sessions_router(application: Application) -> APIRouter:
     ) -> SessionList:
         """The sessions, the one that was used last first."""
         found = await list_sessions(application, search, limit=limit, offset=offset)
-        return SessionList(sessions=[_shape(listed) for listed in found.sessions], more=found.more)
+        return SessionList(
+            sessions=[_shape(application, listed) for listed in found.sessions], more=found.more
+        )
 
     @router.post("/sessions", status_code=201)
     async def create(new: NewSession) -> Session:
@@ -60,12 +62,12 @@ def sessions_router(application: Application) -> APIRouter:
             mode=new.permission_mode,
             title=one_line(new.title),
         )
-        return _shape(await listed_session(application, live.id))
+        return _shape(application, await listed_session(application, live.id))
 
     @router.get("/sessions/{session_id}")
     async def read(session_id: str) -> Session:
         """One session."""
-        return _shape(await listed_session(application, session_id))
+        return _shape(application, await listed_session(application, session_id))
 
     @router.get("/sessions/{session_id}/transcript")
     async def read_transcript(
@@ -80,14 +82,21 @@ def sessions_router(application: Application) -> APIRouter:
         return Transcript.model_validate({"entries": entries, "before": page.before})
 
     @router.patch("/sessions/{session_id}")
-    async def rename(session_id: str, new: NewTitle) -> Session:
-        """Give a session another title."""
-        title = one_line(new.title)
-        if not title:
+    async def change(session_id: str, change: SessionChange) -> Session:
+        """Give a session another title, model or permission mode; the last two between turns only."""
+        title = one_line(change.title or "")
+        if change.title is not None and not title:
             raise SidequestError(ErrorCode.USAGE, "The title is empty.", "Write what it is to be called.")
-        await listed_session(application, session_id)
-        await application.store.sessions.rename(session_id, title)
-        return _shape(await listed_session(application, session_id))
+        listed = await listed_session(application, session_id)
+        if change.model is not None or change.permission_mode is not None:
+            _require_idle(listed)
+        if change.model is not None:
+            await application.live.choose_model(session_id, change.model)
+        if change.permission_mode is not None:
+            application.live.choose_mode(session_id, change.permission_mode)
+        if title:
+            await application.store.sessions.rename(session_id, title)
+        return _shape(application, await listed_session(application, session_id))
 
     @router.delete("/sessions/{session_id}", status_code=204)
     async def delete(session_id: str) -> None:
@@ -100,7 +109,7 @@ def sessions_router(application: Application) -> APIRouter:
         """Copy a session, up to one of its messages or whole."""
         await listed_session(application, session_id)
         copy = await forked(application.store, session_id, point.through)
-        return _shape(await listed_session(application, copy.id))
+        return _shape(application, await listed_session(application, copy.id))
 
     @router.post("/sessions/{session_id}/prompts", status_code=202)
     async def prompt(session_id: str, message: Prompt) -> Accepted:
@@ -143,5 +152,20 @@ def require_here(listed: Listed) -> None:
         )
 
 
-def _shape(listed: Listed) -> Session:
-    return Session.model_validate({**session_dict(listed.row), "activity": listed.activity})
+def _require_idle(listed: Listed) -> None:
+    """Refuse to change what a turn works with.
+
+    Raises:
+        SidequestError: `AGENT_BUSY` while the session works, here or in another process.
+    """
+    if listed.activity is not Activity.IDLE:
+        raise SidequestError(
+            ErrorCode.AGENT_BUSY, "This session is working.", "Wait until its turn has ended, or stop it."
+        )
+
+
+def _shape(application: Application, listed: Listed) -> Session:
+    mode = application.live.mode_of(listed.row.id)
+    return Session.model_validate(
+        {**session_dict(listed.row), "permissionMode": mode, "activity": listed.activity}
+    )

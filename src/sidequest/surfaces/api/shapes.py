@@ -27,10 +27,12 @@ class NewSession(Given):
     title: str = Field("", max_length=1000, description="Empty: the first prompt names it.")
 
 
-class NewTitle(Given):
-    """Another title for a session."""
+class SessionChange(Given):
+    """What is to be another way in a session; what is left out or null stays."""
 
-    title: str = Field(min_length=1, max_length=1000)
+    title: str | None = Field(None, min_length=1, max_length=1000)
+    model: str | None = Field(None, min_length=1, max_length=500, description="Key of a model.")
+    permission_mode: Mode | None = Field(None, description="Holds for as long as this server runs.")
 
 
 class ForkPoint(Given):
@@ -64,6 +66,9 @@ class Session(Shape):
     title: str
     root: str | None
     model: str | None
+    permission_mode: Mode | None = Field(
+        description="What was chosen, or counts in a session that is open; null: that of the settings."
+    )
     created_at_ms: int
     updated_at_ms: int
     messages: int = Field(description="Rows of the session's own agent.")
@@ -208,6 +213,8 @@ class Question(Shape):
     id: str
     session_id: str
     asker: list[str] = Field(description="Who asks, from the session's own agent down.")
+    delegation_id: str | None = Field(description="The delegation that asks; null: the session's own agent.")
+    delegation_number: int | None = Field(description="Its number in the session; null: as above.")
     tool: str
     path: str | None
     command: str | None

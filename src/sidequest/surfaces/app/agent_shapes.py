@@ -114,7 +114,7 @@ class Agent(Shape):
             "path": entry.path,
             "place": place.short(entry.path),
             "state": entry.state.value,
-            "reason": why(entry, place),
+            "reason": why(entry, place, "trust its folder"),
             "by": entry.by,
             "shadows": tuple(shadows(entry, catalog)),
             "enabled": enabled,

@@ -22,6 +22,7 @@ from sidequest.core.events import (
 from sidequest.core.transcript import mark_of
 from sidequest.surfaces.app.entries import Entry
 from sidequest.surfaces.app.history import history
+from sidequest.surfaces.app.resuming import resumable_rows
 from sidequest.surfaces.app.turn import Turn, follow_turn
 from sidequest.surfaces.app.work import Work, begin_work, follow_work, stored_work
 from sidequest.surfaces.stored_rows import status_of
@@ -73,6 +74,8 @@ class View:
     """Number of the newest event that is part of it."""
     begun: int = 0
     """How many delegations were started so far."""
+    resumable: frozenset[str] = frozenset()
+    """Delegations that could be resumed when the session was read, if nobody had it open."""
     stale: bool = False
     """Whether something is over that is to be read from the store now."""
 
@@ -122,6 +125,7 @@ def view_of(stored: Stored) -> View:
         complete=stored.complete,
         number=prompt.number - 1 if prompt else stored.number,
         begun=sum(row.id not in begun_now for row in stored.delegations),
+        resumable=resumable_rows(stored.delegations),
     )
     for numbered in stored.recent:
         view = follow_view(view, numbered)

@@ -13,6 +13,7 @@ from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.events import Notice
 from sidequest.core.permissions import Mode
 from sidequest.runtime.permissions import Questions
+from sidequest.surfaces.app.resuming import require_resumable
 from sidequest.surfaces.assemble import (
     Parts,
     default_notice,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 IDLE_S = 60.0
 """How long a session stays open with nothing to do and nobody looking; then another process may have it."""
+_TRUST = "trust the folder on the page Subagents of a server that was started in it"
 _RESTORE = "Put it back, or begin another session."
 
 
@@ -185,14 +187,18 @@ class LiveSessions:
         """Go on with the work of a delegation in the background, without the parent agent.
 
         Raises:
-            SidequestError: `USAGE` for an empty instruction, `DELEGATION_UNKNOWN`, what `prompt` raises.
+            SidequestError: `USAGE` for an empty instruction, `DELEGATION_UNKNOWN`, why it cannot be gone on
+                with, what `prompt` raises.
         """
         if not instruction.strip():
             raise SidequestError(
                 ErrorCode.USAGE, "The instruction is empty.", "Write what the subagent should do next."
             )
         row = await self.store.delegations.get(session_id, delegation_id)
+        live = await self.open(session_id)
+        await live.session.delegations.prepare(row.id)
         live = await self._renewed(session_id)
+        require_resumable(live.session, row.agent, row.id, instruction)
         await self._begin(live, live.session.delegate(row.agent, instruction, resume=row.id))
         return live
 
@@ -364,7 +370,7 @@ class LiveSessions:
 
 def _notices(parts: Parts) -> tuple[str, ...]:
     """Return what a person should know of trust and definitions."""
-    return (*filter(None, [parts.trust_notice()]), *definition_notices(parts.catalog))
+    return (*filter(None, [parts.trust_notice(_TRUST)]), *definition_notices(parts.catalog))
 
 
 def _busy() -> SidequestError:

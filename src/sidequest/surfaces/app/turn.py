@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sidequest.core.errors import ErrorCode
 from sidequest.core.events import (
     ContextCompacted,
     ContextDegraded,
@@ -116,8 +117,8 @@ def _own(turn: Turn, numbered: Numbered, event: Event) -> Turn:
         case ToolStarted(call_id=call, tool=tool, summary=summary):
             line = ToolLine(key, at_ms, call, tool, summary, RUNNING)
             return _in_round(turn, numbered, lambda r: replace(r, tools=(*r.tools, line)))
-        case ToolEnded(call_id=call, ok=ok):
-            return _in_round(turn, numbered, lambda r: _with_end(r, call, ok=ok))
+        case ToolEnded(call_id=call):
+            return _in_round(turn, numbered, lambda r: _with_end(r, call, end_of(event)))
         case ContextCompacted(tokens_before=before, tokens_after=after):
             return _with(turn, Divider(key, at_ms, before, after, degraded=False))
         case ContextDegraded(tokens_before=before, tokens_after=after):
@@ -165,8 +166,14 @@ def _in_round(turn: Turn, numbered: Numbered, change: _Change) -> Turn:
     return _with(turn, change(Round(f"event:{numbered.number}:round", numbered.at_ms)))
 
 
-def _with_end(found: Round, call_id: str, *, ok: bool) -> Round:
-    ended = "success" if ok else "failed"
+def end_of(event: ToolEnded) -> str:
+    """Return how a call ended, in the word that its stored line has later."""
+    if event.ok:
+        return "success"
+    return "denied" if event.reason.startswith(f"{ErrorCode.TOOL_DENIED}:") else "failed"
+
+
+def _with_end(found: Round, call_id: str, ended: str) -> Round:
     tools = list(found.tools)
     for number, tool in enumerate(tools):
         if tool.call_id == call_id and tool.ended == RUNNING:

@@ -80,6 +80,10 @@ class Work:
     marks: tuple[Mark, ...] = ()
     notices: tuple[str, ...] = ()
     report: str = ""
+    asking: bool = False
+    """Whether a call of it waits for a person; set where it is shown, as is what follows."""
+    resumable: bool = False
+    """Whether its work can be gone on with now."""
 
     @property
     def id(self) -> str:
@@ -105,11 +109,6 @@ class Work:
     def degraded(self) -> bool:
         """Whether its history was lost without a summary."""
         return self.view.at.degradations > 0
-
-    @property
-    def resumable(self) -> bool:
-        """Whether its work can be gone on with: it did something, and nobody stopped it."""
-        return self.status not in (Status.RUNNING, Status.STOPPED) and self.view.at.turns > 0
 
 
 def begin_work(numbered: Numbered, number: int) -> Work:

@@ -240,11 +240,18 @@ def serve(
             help="What scripts send as Authorization: Bearer.",
         ),
     ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host", metavar="NAME", help="Answer to this name, too, behind a proxy with TLS."
+        ),
+    ] = None,
 ) -> int:
     """Serve the web app and its JSON API on this machine."""
     from sidequest.surfaces.cli.serving import Serving, execute
 
-    return execute(Serving(cwd, host, port, token, store, tuple(agents_dirs or ()), not no_open))
+    dirs, own = tuple(agents_dirs or ()), tuple(names or ())
+    return execute(Serving(cwd, host, port, token, store, dirs, not no_open, own))
 
 
 @app.command()

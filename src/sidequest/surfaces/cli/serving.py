@@ -29,6 +29,8 @@ class Serving:
     agents_dirs: tuple[Path, ...]
     open: bool
     """Whether a browser is opened."""
+    names: tuple[str, ...] = ()
+    """Host names by which a proxy passes requests on."""
 
 
 def execute(serving: Serving) -> int:
@@ -51,8 +53,11 @@ def execute(serving: Serving) -> int:
             'Run: pip install "sidequest[web]"',
         ) from error
 
-    def ready(link: str) -> None:
+    def ready(links: tuple[str, ...]) -> None:
+        link, *others = links
         print(f"open   {link}", flush=True)
+        for other in others:
+            print(f"or     {other}", flush=True)
         print("       the link works once; Ctrl-C ends the server", file=sys.stderr)
         if serving.open:
             open_browser(link)
@@ -63,7 +68,7 @@ def execute(serving: Serving) -> int:
     asyncio.run(
         serve(
             serving.cwd,
-            Access(serving.host, serving.token, serving.port),
+            Access(serving.host, serving.token, serving.port, frozenset(serving.names)),
             store_url=serving.store,
             agents_dirs=serving.agents_dirs,
             ready=ready,

@@ -84,6 +84,8 @@ class _Editor:
         self.first = draft
         """What the fields began with: what still is as here is not written."""
         self.draft = draft
+        self.active = file is None or file.enabled
+        """Whether it is to be switched on; that is kept beside the file."""
         self.preset = ""
         """Name of the preset whose texts the fields hold."""
         self.tried = False
@@ -116,7 +118,9 @@ class _Editor:
         with self.form:
             if self.file is None:
                 self._preset_chips()
-            self.fields = AgentFields(self.form, self.draft, self.models, editing=self.file is not None)
+            self.fields = AgentFields(
+                self.form, self.draft, self.models, editing=self.file is not None, active=self.active
+            )
             self.fields.fallbacks.changed = self._changed
             with Tag("div", classes="ends"):
                 Tag("button", "Save", "button primary", type="submit")
@@ -186,6 +190,7 @@ class _Editor:
 
     def _drafted(self, values: Values) -> Draft:
         self.fields.fallbacks.take(values)
+        self.active = "active" in values
         return draft_of(values, self.first, self.fields.fallbacks.pins)
 
     async def _restored(self, values: Values) -> None:
@@ -253,10 +258,14 @@ class _Editor:
             leave_for(f"/agents?saved={saved.name}")
 
     def _store(self) -> AgentFile:
-        if self.file is None:
-            return self.agents.create(self.draft)
         file = self.file
-        return self.agents.update(file.name, self._difference(), mark=file.mark, path=file.path)
+        if file is None:
+            saved = self.agents.create(self.draft)
+        else:
+            saved = self.agents.update(file.name, self._difference(), mark=file.mark, path=file.path)
+        if saved.enabled == self.active:
+            return saved
+        return self.agents.switch(saved.name, on=self.active, scope=saved.scope, path=saved.path)
 
     def _say_refused(self, error: SidequestError) -> None:
         self.failed.clear()

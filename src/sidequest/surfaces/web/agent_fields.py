@@ -19,6 +19,7 @@ from sidequest.surfaces.app.agent_shapes import Preview
 from sidequest.surfaces.text import count, one_line
 from sidequest.surfaces.web.fallbacks import Fallbacks
 from sidequest.surfaces.web.form import Choices, Form, Values, one
+from sidequest.surfaces.web.permission_words import MODE_WORDS
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ _MUTATING = {
 }
 _PERMISSIONS = {
     Permission.INHERIT: "As the session does it",
-    Permission.ASK: "Ask before edits and commands",
-    Permission.ACCEPT_EDITS: "Accept edits, ask before commands",
-    Permission.AUTO: "Auto: as far as the session allows",
+    **{Permission(mode.value): words for mode, words in MODE_WORDS.items()},
 }
 _CONTEXTS = {
     ContextMode.INDEPENDENT: "Independent: the task alone",
@@ -54,7 +53,9 @@ def model_choices(application: Application) -> Choices:
 class AgentFields:
     """Builds the fields of `draft` in a form."""
 
-    def __init__(self, form: Form, draft: Draft, models: Choices, *, editing: bool) -> None:
+    def __init__(
+        self, form: Form, draft: Draft, models: Choices, *, editing: bool, active: bool = True
+    ) -> None:
         self.form = form
         self.slug = form.text("name", "Name", draft.name, hint=" ", autofocus=not editing)
         form.area(
@@ -69,6 +70,8 @@ class AgentFields:
         with Tag("details", classes="folded", open=editing):
             Tag("summary", "Advanced")
             with Tag("div", classes="form"):
+                with form.boxes("active", "Active"):
+                    form.box("active", "yes", "Parent agents may use it", ticked=active)
                 self._advanced(draft, models)
 
     def _tools(self, draft: Draft) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sidequest.core.errors import SidequestError
 from sidequest.core.permissions import Mode
+from sidequest.surfaces.web.permission_words import MODE_WORDS
 from sidequest.surfaces.web.tags import Tag
 from sidequest.surfaces.web.writing import Writing
 
@@ -16,11 +18,7 @@ if TYPE_CHECKING:
 
 COMPACT = "/compact"
 """What is typed to summarise the conversation; what follows says what the summary should be careful about."""
-MODE_WORDS = {
-    Mode.ASK: "Ask before changes",
-    Mode.ACCEPT_EDITS: "Accept edits",
-    Mode.AUTO: "Allow everything",
-}
+_COMPACT_CALL = re.compile(rf"{COMPACT}(?:\s+(?P<focus>.*))?", re.IGNORECASE | re.DOTALL)
 
 
 class Composer:
@@ -72,7 +70,10 @@ class Composer:
         self._stop.attribute("hidden", idle or not here)
         waiting = view.turn.waiting_for
         elsewhere = "" if here else " in another process"
-        self._working.text = "" if idle else f"Waiting: {waiting}" if waiting else f"Working{elsewhere}"
+        words = f"Waiting: {waiting}" if waiting else f"Working{elsewhere}"
+        asked = bool(self._desk.questions)
+        self._working.text = "" if idle else "Waits for your permission" if asked else words
+        self._working.classes(**{"add" if asked else "remove": "asking"})
 
     async def fill(self) -> None:
         """Offer the models of the folder of the session, and show what is chosen."""
@@ -104,9 +105,9 @@ class Composer:
 
     async def _send(self, text: str) -> bool:
         live, key = self._desk.application.live, self._desk.session_id
-        word, _, focus = text.strip().partition(" ")
-        if word == COMPACT:
-            return await self._desk.attempt(live.compact(key, focus.strip() or None))
+        call = _COMPACT_CALL.fullmatch(text.strip())
+        if call is not None:
+            return await self._desk.attempt(live.compact(key, call["focus"] or None))
         return await self._desk.attempt(live.prompt(key, text))
 
     async def _stop_it(self) -> None:

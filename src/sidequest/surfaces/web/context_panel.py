@@ -52,7 +52,11 @@ class ContextPanel:
         self._lane, self._seen = lane, None
         self.open = True
         self.element.attribute("hidden", value=False)
-        self._run("panel.focus({ preventScroll: true })")
+        # It remembers what opened it: there one goes on when it is closed.
+        self._run(
+            "if (!panel.contains(document.activeElement)) panel.opener = document.activeElement; "
+            "panel.focus({ preventScroll: true })"
+        )
         await self.refresh()
         # On a narrow page it is a part of the page, behind a conversation that may be long.
         self._run('panel.scrollIntoView({ block: "start" })')
@@ -60,12 +64,13 @@ class ContextPanel:
     def _run(self, script: str) -> None:
         """Run a script on `panel` when the browser has drawn what was sent before."""
         found = f'document.getElementById("{self.element.html_id}")'
-        ui.run_javascript(f"setTimeout(() => {{ const panel = {found}; if (panel) {script}; }}, 50)")
+        ui.run_javascript(f"setTimeout(() => {{ const panel = {found}; if (panel) {{ {script}; }} }}, 50)")
 
     def close(self) -> None:
         """Close it."""
         self.open = False
         self.element.attribute("hidden", value=True)
+        ui.run_javascript(f'document.getElementById("{self.element.html_id}").opener?.focus()')
 
     async def refresh(self) -> None:
         """Read what was told since."""
@@ -128,6 +133,8 @@ class ContextPanel:
                 for head in ("#", "Time", "Tokens", "Full", "Mostly"):
                     Tag("th", head, scope="col")
             with Tag("tbody"):
+                # What happened since the newest request stands above it.
+                _shrunk(seen, len(seen.requests))
                 for sent in reversed(seen.requests[-ROWS:]):
                     with Tag("tr"):
                         Tag("td", str(sent.number))
@@ -135,12 +142,7 @@ class ContextPanel:
                         Tag("td", count(sent.tokens))
                         Tag("td", f"{sent.tokens / max(1, sent.hard_limit):.0%}")
                         Tag("td", share_of(sent))
-                    for shrunk in seen.shrinks:
-                        if shrunk.behind == sent.number - 1:
-                            what = "reduced without a summary" if shrunk.degraded else "compacted"
-                            sizes = f"{count(shrunk.tokens_before)} → {count(shrunk.tokens_after)}"
-                            with Tag("tr", classes="shrunk"):
-                                Tag("td", f"{what}: {sizes} tokens", colspan=5)
+                    _shrunk(seen, sent.number - 1)
 
     async def _window(self, model: str) -> int | None:
         """Return the context window of a model, None when it is not known any more."""
@@ -153,6 +155,16 @@ class ContextPanel:
             except SidequestError:
                 self._windows[model] = None
         return self._windows[model]
+
+
+def _shrunk(seen: ContextWindow, behind: int) -> None:
+    """Put the rows of what replaced history when `behind` requests had left into the table at hand."""
+    for shrunk in reversed(seen.shrinks):
+        if shrunk.behind == behind:
+            what = "reduced without a summary" if shrunk.degraded else "compacted"
+            sizes = f"{count(shrunk.tokens_before)} → {count(shrunk.tokens_after)}"
+            with Tag("tr", classes="shrunk"):
+                Tag("td", f"{what}: {sizes} tokens", colspan=5)
 
 
 def _percent(share: float) -> str:

@@ -26,6 +26,11 @@ STATUS_WORDS = {
 """What each status is called, and the class of its chip."""
 
 
+def status_words(work: Work) -> tuple[str, str]:
+    """Return where a delegation stands in words, and the class of its chip."""
+    return ("asks you", "warn") if work.asking else STATUS_WORDS[work.status]
+
+
 class DelegationCard:
     """One delegation inside a conversation."""
 
@@ -55,7 +60,7 @@ class DelegationCard:
         """Show how far it is."""
         self._work = work
         view = work.view
-        words, kind = STATUS_WORDS[work.status]
+        words, kind = status_words(work)
         self.element.classes(replace=f"delegation {work.status.value}")
         self.element.attribute("aria_label", f"Delegation {view.number}: {view.agent}, {words}")
         self._agent.text = one_line(view.agent, 40)
@@ -135,6 +140,8 @@ def _doing(work: Work) -> str:
     at = work.view.at
     if not work.running:
         return ""
+    if work.asking:
+        return "Waits for your permission"
     if at.waiting_for:
         return f"Waiting: {at.waiting_for}"
     if at.tool_running:

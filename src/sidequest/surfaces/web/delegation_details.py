@@ -80,6 +80,7 @@ class DelegationDetails:
                 aria_label="Instruction for the subagent",
             )
             send = Tag("button", "Resume with this instruction", "button small-button primary", type="button")
+            self._refused = Tag("p", classes="complaint", role="alert", hidden=True)
             send.on(
                 "click",
                 lambda event: self._resume_it(str(event.args)),
@@ -98,7 +99,7 @@ class DelegationDetails:
 
     def show(self, work: Work) -> None:
         """Show how far it is."""
-        changed = work is not self._work
+        changed = work != self._work
         self._work = work
         complete = work.running or work.status in (Status.COMPLETED, Status.PARTIAL)
         self._report_title.text = "Report" if complete else "Last output"
@@ -111,6 +112,8 @@ class DelegationDetails:
         self._show_models(work)
         self._stop.attribute("hidden", not work.running)
         self._resume.attribute("hidden", not work.resumable)
+        if not work.resumable and self._resume.props.get("aria-expanded") == "true":
+            self._open_resume()
         if changed and self._steps.open and not self._reading:
             background_tasks.create(self._read_later(), name="steps of a delegation")
 
@@ -178,8 +181,14 @@ class DelegationDetails:
         opened = self._form.props.get("hidden") is not None
         self._form.attribute("hidden", not opened)
         self._resume.attribute("aria_expanded", "true" if opened else "false")
+        self._refuse("")
+
+    def _refuse(self, text: str) -> None:
+        self._refused.text = text
+        self._refused.attribute("hidden", not text)
 
     async def _resume_it(self, instruction: str) -> None:
         desk = self._desk
-        if await desk.attempt(desk.application.live.resume(desk.session_id, self._work.id, instruction)):
-            self._open_resume()
+        self._refuse("")
+        resume = desk.application.live.resume(desk.session_id, self._work.id, instruction)
+        await desk.attempt(resume, complain=self._refuse)

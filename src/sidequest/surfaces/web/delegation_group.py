@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sidequest.core.outcome import Usage
 from sidequest.surfaces.storing import now_ms
 from sidequest.surfaces.text import count, duration, money, some
-from sidequest.surfaces.web.delegation_card import STATUS_WORDS, DelegationCard
+from sidequest.surfaces.web.delegation_card import DelegationCard, status_words
 from sidequest.surfaces.web.keyed import KeyedList
 from sidequest.surfaces.web.tags import Tag
 
@@ -89,7 +89,7 @@ def _id(work: Work) -> Hashable:
 
 def summary_of(works: tuple[Work, ...]) -> str:
     """Return how many stand where, how long they took together, and what they used."""
-    counts = Counter(STATUS_WORDS[work.status][0] for work in works)
+    counts = Counter(status_words(work)[0] for work in works)
     parts = [f"{number} {words}" for words, number in counts.items()]
     begun = min(work.view.started_at_ms for work in works)
     ends = [work.view.ended_at_ms for work in works]

@@ -58,6 +58,7 @@ def frame(
     for name in ("base.css", *stylesheets):
         ui.add_head_html(f'<link rel="stylesheet" href="{STATIC}/{name}">')
     ui.add_head_html(f'<script src="{STATIC}/writing.js" defer></script>')
+    ui.add_head_html(f'<script src="{STATIC}/connection.js" defer></script>')
     ui.context.client.on_connect(catch_up)
     content = ui.context.client.content
     content.classes("page").props("tabindex=-1")

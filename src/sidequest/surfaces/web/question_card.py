@@ -7,10 +7,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nicegui import ui
+
 from sidequest.core.permissions import EDIT_TOOLS
 from sidequest.runtime.permissions import Answer
 from sidequest.surfaces.asked import content_lines, granted_for_session, shown_path, task_lines
-from sidequest.surfaces.text import one_line, some
+from sidequest.surfaces.text import one_line, short_id, some
+from sidequest.surfaces.web.delegation_card import name_of
+from sidequest.surfaces.web.form import focus
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
@@ -44,7 +48,12 @@ class QuestionCard:
         """When the question that is shown came here, by the event loop's clock."""
         self._note_id = ""
         self.element = Tag(
-            "section", classes="question", hidden=True, role="alertdialog", aria_label="Permission question"
+            "section",
+            classes="question",
+            hidden=True,
+            role="alertdialog",
+            aria_label="Permission question",
+            tabindex=-1,
         )
 
     def show(self) -> None:
@@ -72,7 +81,7 @@ class QuestionCard:
             self._confirm(question, question.confirmation)
             return
         action = question.action
-        who = _who(question)
+        who = self._who(question)
         target = f" {one_line(shown_path(action.path, root))}" if action.path else ""
         self._head(who, f"{one_line(action.tool, 40)}{target}")
         Tag("p", one_line(question.reason, 300), "small")
@@ -96,7 +105,7 @@ class QuestionCard:
 
     def _confirm(self, question: Question, asked: Confirmation) -> None:
         """Ask whether a subagent may start that can do more than read."""
-        who = _who(question)
+        who = self._who(question)
         self._head(who, f"start {one_line(asked.agent, 40)} on {one_line(asked.model, 80)}")
         with Tag("ul", classes="capabilities"):
             for capability in asked.capabilities:
@@ -176,6 +185,17 @@ class QuestionCard:
         more.on("click", show_all)
         return False
 
+    def _who(self, question: Question) -> str:
+        """Return who asks, from the session's agent down: `Parent agent › #2 fixer (1a2b3c4d)`."""
+        first, *rest = question.asker
+        named = [one_line(part, 40) for part in ("Parent agent" if first == "parent" else first, *rest)]
+        work = self._desk.watched.view.works.get(question.delegation_id or "")
+        if work is not None:
+            named[-1] = name_of(work)
+        elif question.delegation_id is not None:
+            named[-1] += f" ({short_id(question.delegation_id)})"
+        return " › ".join(named)
+
     def _denied(self, given: object) -> None:
         if isinstance(given, list) and len(given) == 2:
             self._answer(str(given[0]), Answer(False, note=str(given[1] or "").strip()))
@@ -189,17 +209,16 @@ class QuestionCard:
         if not shown or live is None or not live.session.rights.questions.answer(question_id, answer):
             self._desk.complain("This question was answered already.")
         self.show()
+        # The button that was pressed is gone: one goes on at the next question, or where one writes.
+        with self.element:
+            if self._shown is not None:
+                focus(self.element.html_id)
+            else:
+                ui.run_javascript('document.querySelector(".composer-text")?.focus()')
 
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _who(question: Question) -> str:
-    """Return who asks, from the session's agent down: `Parent agent › fixer`."""
-    first, *rest = question.asker
-    named = "Parent agent" if first == "parent" else first
-    return " › ".join(one_line(part, 40) for part in (named, *rest))
 
 
 def _readable(lines: list[str]) -> int:

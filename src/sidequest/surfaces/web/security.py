@@ -31,8 +31,8 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 """`Sec-Fetch-Site` of a request that our own page makes, or the person by the address bar."""
 _LINK = (
-    "The terminal that runs `sidequest serve` printed a link: open it. It works once; start the command "
-    "again for another one."
+    "The terminal that runs `sidequest serve` printed a link: open it. It works once. Who is signed in "
+    "makes another one on the page Settings; starting the command again prints one, too."
 )
 _POLICY_VIOLATION = 1008
 """Code that closes a websocket which is not let in."""
@@ -50,7 +50,7 @@ class Refusal:
 _UNKNOWN_HOST = Refusal(
     HTTPStatus.MISDIRECTED_REQUEST,
     "This server does not go by that name.",
-    "Use the address that the terminal printed.",
+    "Use the address that the terminal printed; behind a proxy, start the server with --allow-host NAME.",
 )
 _OTHER_SITE = Refusal(
     HTTPStatus.FORBIDDEN,
@@ -98,7 +98,7 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
         if not self._access.names_us(headers.get("host", "")):
             return _UNKNOWN_HOST
-        if _is_of_another_site(scope, headers):
+        if _is_of_another_site(scope, headers, self._access):
             return _OTHER_SITE
         if scope["path"] == ENTRANCE:
             return None
@@ -124,10 +124,10 @@ class Guard:
         return response
 
 
-def _is_of_another_site(scope: Scope, headers: Headers) -> bool:
+def _is_of_another_site(scope: Scope, headers: Headers, access: Access) -> bool:
     origins = headers.getlist("origin")
     host = headers.get("host", "").lower()
-    if any(_host_of(origin) != host for origin in origins):
+    if any(_host_of(origin) != host and not access.is_behind_proxy(origin) for origin in origins):
         return True
     site = headers.get("sec-fetch-site", "none")
     if site in _OWN_SITES:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sidequest.surfaces.app.application import Application
     from sidequest.surfaces.web.access import Access
 
-PAGES = (sessions_page, session_page, agents_page, settings_page, error_pages)
-"""Modules with an `add_pages(application)`."""
+PAGES = (sessions_page, session_page, agents_page, error_pages)
+"""Modules with an `add_pages(application)`; the settings take who may come in, too."""
 RECONNECT_S = 20.0
 """How long a page that lost its connection can take up where it was; later it is loaded anew."""
 
@@ -32,6 +32,7 @@ def build(application: Application, access: Access) -> FastAPI:
     app.mount(STATIC, StaticFiles(directory=Path(__file__).parent / "static"))
     for pages in PAGES:
         pages.add_pages(application)
+    settings_page.add_pages(application, access)
     _mount_pages(app)
     return app
 

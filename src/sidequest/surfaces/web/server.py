@@ -32,13 +32,14 @@ async def serve(
     *,
     store_url: str | None = None,
     agents_dirs: tuple[Path, ...] = (),
-    ready: Callable[[str], None],
+    ready: Callable[[tuple[str, ...]], None],
     stopping: Callable[[], None],
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP; what runs then is stopped and its end is stored.
 
     `access.port` is the port to listen at, 0 for any that is free; it becomes the one that was taken. `ready`
-    is given the link when a browser can open it, `stopping` is called when the server is told to end.
+    is given the link, for each address, when a browser can open it; `stopping` is called when the server is
+    told to end.
 
     Raises:
         SidequestError: `USAGE` when the address cannot be had; what `open_application` raises.
@@ -56,7 +57,7 @@ async def serve(
                     ws="websockets-sansio",
                     timeout_graceful_shutdown=GOODBYE_S,
                 )
-                server = _Server(config, lambda: ready(access.new_link()), ending)
+                server = _Server(config, lambda: ready(access.new_links()), ending)
                 await server.serve([listening])
     finally:
         listening.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sidequest.core.errors import SidequestError
 
 if TYPE_CHECKING:
+    from sidequest.runtime.permissions import Question
     from sidequest.surfaces.app.application import Application
     from sidequest.surfaces.app.watching import Watched
 
@@ -30,17 +31,26 @@ class SessionDesk:
         return self.watched.session_id
 
     @property
+    def questions(self) -> tuple[Question, ...]:
+        """What waits for a person in this session, oldest first."""
+        live = self.application.live.get(self.session_id)
+        return live.session.rights.questions.waiting if live is not None else ()
+
+    @property
     def idle(self) -> bool:
         """Whether something can be begun."""
         live = self.application.live.get(self.session_id)
         return not self.watched.view.working and (live is None or not live.busy)
 
-    async def attempt(self, work: Awaitable[object]) -> bool:
-        """Await `work` and say whether it went well; what went wrong is shown."""
-        self.complain("")
+    async def attempt(
+        self, work: Awaitable[object], *, complain: Callable[[str], None] | None = None
+    ) -> bool:
+        """Await `work` and say whether it went well; what went wrong is shown, by `complain` if given."""
+        say = complain or self.complain
+        say("")
         try:
             await work
         except SidequestError as error:
-            self.complain(f"{error.cause} {error.remedy}")
+            say(f"{error.cause} {error.remedy}")
             return False
         return True

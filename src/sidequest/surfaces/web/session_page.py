@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from nicegui import background_tasks, ui
 
 from sidequest.core.errors import SidequestError
 from sidequest.surfaces.app.entries import Divider, Group, blocks
+from sidequest.surfaces.app.resuming import resumable_now
 from sidequest.surfaces.app.watching import Watched
 from sidequest.surfaces.stored_rows import title_of
 from sidequest.surfaces.storing import now_ms
@@ -17,6 +19,7 @@ from sidequest.surfaces.text import one_line
 from sidequest.surfaces.web.composer import Composer
 from sidequest.surfaces.web.context_panel import ContextPanel
 from sidequest.surfaces.web.delegation_group import DelegationGroup, Works
+from sidequest.surfaces.web.form import focus
 from sidequest.surfaces.web.frame import BUILD_S, STATIC, frame
 from sidequest.surfaces.web.gauge import Gauge
 from sidequest.surfaces.web.keyed import KeyedList, Piece
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from sidequest.surfaces.app.application import Application
+    from sidequest.surfaces.app.work import Work
 
 PAUSE_S = 0.1
 """Least time between two updates of a page, however many events come."""
@@ -56,7 +60,7 @@ def add_pages(application: Application) -> None:
         except SidequestError as error:
             with frame(application, "No such session", at="sessions", stylesheets=("session.css",)):
                 Tag("h1", "This session cannot be shown")
-                Tag("p", f"{error.cause} {error.remedy}")
+                Tag("p", error.cause)
                 Tag("a", "All sessions", href="/")
             return
         styles = ("markdown.css", "session.css", "delegations.css", "context.css")
@@ -123,7 +127,7 @@ class _SessionPage:
         row = self._watched.view.row
         with Tag("div", classes="session-head"):
             with Tag("div", classes="session-title"):
-                self._title = Tag("h1")
+                self._title = Tag("h1", tabindex=-1)
                 self._rename_form()
             with Tag("div", classes="session-facts"):
                 Tag("span", row.root or "no folder", "mono folder", title=row.root or "")
@@ -131,8 +135,8 @@ class _SessionPage:
                 self._gauge = Gauge("Context of the session")
                 context = Tag("button", "Context", "button small-button", type="button")
                 context.on("click", lambda: self._panel.show(None))
-                rename = Tag("button", "Rename", "button small-button quiet", type="button")
-                rename.on("click", self._open_rename)
+                self._renaming = Tag("button", "Rename", "button small-button quiet", type="button")
+                self._renaming.on("click", self._open_rename)
                 fork = Tag("button", "Fork", "button small-button quiet", type="button")
                 fork.on("click", lambda: fork_session(self._desk, None))
 
@@ -148,8 +152,9 @@ class _SessionPage:
             )
             Tag("button", "Save", "button small-button primary", type="submit")
             cancel = Tag("button", "Cancel", "button small-button quiet", type="button")
-            cancel.on("click", lambda: self._rename.attribute("hidden", value=True))
+            cancel.on("click", self._close_rename)
         self._title_field = field
+        self._rename.on("keydown.escape", self._close_rename)
         self._rename.on(
             "submit",
             lambda event: self._save_title(str(event.args)),
@@ -164,6 +169,10 @@ class _SessionPage:
         self._rename.attribute("hidden", value=False)
         ui.run_javascript(f'document.getElementById("{self._title_field.html_id}").focus()')
 
+    def _close_rename(self) -> None:
+        self._rename.attribute("hidden", value=True)
+        focus(self._renaming.html_id)
+
     async def _save_title(self, title: str) -> None:
         title = one_line(title, _TITLE_CHARS)
         if not title:
@@ -172,6 +181,7 @@ class _SessionPage:
         if await self._desk.attempt(store.sessions.rename(self._watched.session_id, title)):
             self._rename.attribute("hidden", value=True)
             await self._watched.load()
+            focus(self._title.html_id)
 
     def _piece(self, value: _Shown) -> Piece[_Shown]:
         if isinstance(value, Works):
@@ -182,8 +192,9 @@ class _SessionPage:
 
     def _draw(self) -> None:
         view = self._watched.view
+        works = self._works()
         shown = [
-            Works(block.key, tuple(view.works[key] for key in block.ids if key in view.works))
+            Works(block.key, tuple(works[key] for key in block.ids if key in works))
             if isinstance(block, Group)
             else block
             for block in blocks(view.entries)
@@ -200,6 +211,17 @@ class _SessionPage:
         self._question.show()
         self._notify(shown)
 
+    def _works(self) -> dict[str, Work]:
+        """Return the delegations with what no event tells: which ask a person, and which can be resumed."""
+        view = self._watched.view
+        live = self._application.live.get(self._watched.session_id)
+        usable = resumable_now(live, view.resumable, working=view.working)
+        asking = {question.delegation_id for question in self._desk.questions}
+        return {
+            key: replace(work, asking=key in asking and work.running, resumable=key in usable)
+            for key, work in view.works.items()
+        }
+
     def _notify(self, shown: list[_Shown]) -> None:
         """Tell of each compaction of the session that happened while somebody looked, once."""
         for value in shown:
@@ -213,6 +235,10 @@ class _SessionPage:
     def _complain(self, text: str) -> None:
         self._error.text = text
         self._error.attribute("hidden", not text)
+
+    def _complain_only(self, text: str) -> None:
+        if text:
+            self._complain(text)
 
     def _live_changed(self) -> None:
         self._keep_open()
@@ -255,7 +281,8 @@ class _SessionPage:
                 await self._refresh_panel()
                 if self._chosen:
                     self._chosen = False
-                    await self._desk.attempt(self._take_choices())
+                    # What somebody was told is not taken away by what the page does by itself.
+                    await self._desk.attempt(self._take_choices(), complain=self._complain_only)
             await asyncio.sleep(max(PAUSE_S, self._growing() / CHARS_A_SECOND))
 
     async def _take_choices(self) -> None:

@@ -20,6 +20,7 @@ from sidequest.surfaces.stored_rows import size_of, title_of
 from sidequest.surfaces.storing import now_ms
 from sidequest.surfaces.text import ago, one_line, short_id
 from sidequest.surfaces.web.frame import BUILD_S, frame
+from sidequest.surfaces.web.permission_words import MODE_WORDS
 from sidequest.surfaces.web.tags import Tag
 from sidequest.surfaces.web.writing import Writing
 
@@ -30,6 +31,17 @@ PAGE_SIZE = 50
 REFRESH_S = 5.0
 """How often what other processes do is looked up."""
 _PAUSE_S = 0.1
+_ARROWS = """(event) => {
+  const items = [...event.currentTarget.querySelectorAll(".q-item")];
+  const at = items.indexOf(document.activeElement), last = items.length - 1;
+  const to = {
+    ArrowDown: at < last ? at + 1 : 0, ArrowUp: at > 0 ? at - 1 : last, Home: 0, End: last,
+  }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  items[to].focus();
+}"""
+"""Moves the focus in a menu."""
 _SIGNS = {
     Activity.WORKING: ("works", "accent"),
     Activity.ASKING: ("asks you", "warn"),
@@ -98,11 +110,10 @@ class _Page:
     def _choices(self) -> None:
         parts = self.application.parts()
         first = parts.settings.default_model or parts.registry.default().key
-        models = {"": f"{first} (default)", **{b.key: b.key for b in parts.registry.listed()}}
-        modes = {
-            "": f"{parts.settings.permission_mode} (default)",
-            **{mode.value: mode.value for mode in Mode},
-        }
+        models = {"": f"{first} (default)"}
+        models |= {b.key: b.key if b.ready else f"{b.key} (not ready)" for b in parts.registry.listed()}
+        modes = {"": f"{MODE_WORDS[parts.settings.permission_mode]} (default)"}
+        modes |= {mode.value: words for mode, words in MODE_WORDS.items()}
         with Tag("div", classes="begin-fields"):
             self.folder = ui.input("Folder", value=str(self.application.root)).props("outlined dense")
             self.model = ui.select(models, label="Model", value="").props("outlined dense options-dense")
@@ -246,6 +257,7 @@ class _Row:
             ui.menu_item("Rename", lambda: self._take(self.page.rename))
             ui.menu_item("Fork", lambda: self._take(self.page.fork))
             ui.menu_item("Delete", lambda: self._take(self.page.delete)).classes("danger")
+        self.menu.on("keydown", js_handler=_ARROWS)
         self.menu.open()
 
     async def _take(self, action: Callable[[Listed], Awaitable[None]]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from sidequest.core.errors import SidequestError
-from sidequest.core.permissions import Mode
 from sidequest.surfaces.app.settings import SettingsFile, SettingsRefused
 from sidequest.surfaces.app.settings_shapes import (
     DenyLists,
@@ -21,16 +20,14 @@ from sidequest.surfaces.text import count, printable, some
 from sidequest.surfaces.web import model_page
 from sidequest.surfaces.web.form import Choices, Form, Values, leave_for, one
 from sidequest.surfaces.web.frame import BUILD_S, frame
+from sidequest.surfaces.web.new_link import new_link
+from sidequest.surfaces.web.permission_words import MODE_WORDS
 from sidequest.surfaces.web.tags import Tag
 
 if TYPE_CHECKING:
     from sidequest.surfaces.app.application import Application
+    from sidequest.surfaces.web.access import Access
 
-_MODES = {
-    Mode.ASK: "Ask before edits and commands",
-    Mode.ACCEPT_EDITS: "Accept edits, ask before commands",
-    Mode.AUTO: "Auto: do what no rule denies",
-}
 _CONTEXTS = {"independent": "Independent: the task alone", "fork": "Fork: the conversation so far"}
 _SANDBOX = {
     "off": "Off",
@@ -54,7 +51,7 @@ _SOURCES = {
 """Who states a number, in words."""
 
 
-def add_pages(application: Application) -> None:
+def add_pages(application: Application, access: Access) -> None:
     """Serve `/settings` and the page of one model below it."""
     model_page.add_pages(application)
 
@@ -62,6 +59,7 @@ def add_pages(application: Application) -> None:
     async def page(saved: str = "") -> None:
         with frame(application, "Settings", at="settings", stylesheets=("form.css", "settings.css")):
             await _Page(SettingsFile(application), saved).build()
+            new_link(access)
 
 
 class _Page:
@@ -99,7 +97,9 @@ class _Page:
                 Tag("h2", "Sessions")
                 with Tag("div", classes="pair"):
                     self._choice("defaultModel", "Default model", values.default_model, _model_choices(view))
-                    self._choice("permissionMode", "Permission", values.permission_mode, list(_MODES.items()))
+                    self._choice(
+                        "permissionMode", "Permission", values.permission_mode, list(MODE_WORDS.items())
+                    )
                     self._choice(
                         "defaultContext",
                         "Context of a delegation",
