@@ -32,7 +32,7 @@ from sidequest.core.budget import ContextBudget, stricter_cap
 from sidequest.core.calibration import Calibration, Report, cut_by_window, prompt_tokens
 from sidequest.core.compaction import Compacted, Degraded
 from sidequest.core.errors import ErrorCode, Failure, SidequestError
-from sidequest.core.events import ContextDegraded, ModelSwitched, RetryScheduled
+from sidequest.core.events import ContextDegraded, ModelSwitched, Notice, RetryScheduled
 from sidequest.core.outcome import ModelFailure
 from sidequest.core.provider_errors import (
     Kind,
@@ -249,6 +249,7 @@ class Attempts:
         known = self.knowledge.of(model.key)
         guard: ContextGuard[Any] = ContextGuard(
             window=self._window_of(model),
+            name=model.key,
             max_tokens=model.max_tokens,
             cap=self.cap,
             on_measured=self._measured,
@@ -261,6 +262,9 @@ class Attempts:
         )
         if totals is not None:
             guard.totals = totals
+        told = model.window or model.model.context_window
+        if known.window is not None and (told is None or known.window < told):
+            guard.learned_window, guard.told_window = known.window, told
         return guard
 
     def _recounted(self) -> int:
@@ -349,14 +353,27 @@ class Attempts:
                 self._sent,
                 reported,
                 self.recorder.progress.hard_limit,
-                f"the server cut the prompt and did not say so: it counted {reported} of {self._sent} tokens",
+                "the server cut the prompt and did not say so: "
+                f"it counted {reported:,} of {self._sent:,} tokens",
             )
         )
 
     def _learn_window(self, window: int | None) -> None:
         known = self.knowledge.of(self.model.key)
-        if known.learn_window(window):
-            self.guard.window = known.smaller(self._budget().window)
+        believed = self._budget().window
+        if not known.learn_window(window):
+            return
+        self.guard.window = known.smaller(believed)
+        if known.window is None or known.window >= believed:
+            return
+        told = self.model.window or self.model.model.context_window
+        self.guard.learned_window, self.guard.told_window = known.window, told
+        instead = f"the {told:,} of settings or catalog" if told else f"the assumed {believed:,}"
+        said = (
+            f"{self.model.key} accepts {known.window:,} tokens, as its provider shows, not {instead}: "
+            "this session goes on with the smaller window"
+        )
+        self.recorder.emit(Notice(self.recorder.delegation_id, said))
 
     def _is_transient(self, error: Exception) -> bool:
         return classify(facts_from_exception(error), extra_patterns=self.patterns).retriable
@@ -449,7 +466,7 @@ class Attempts:
             budget = replace(candidate, window=self._window_of(candidate)).budget(self.cap)
             tokens = TokenMeter().measure(self.messages, self.overhead, factor)
             if not budget.fits(tokens):
-                said = f"skipped: {tokens} tokens do not fit its limit of {budget.hard_limit}"
+                said = f"skipped: {tokens:,} tokens do not fit its limit of {budget.hard_limit:,}"
                 failures.append(ModelFailure(candidate.key, ErrorCode.SUBAGENT_CONTEXT_OVERFLOW, said))
                 continue
             self.model_failures += failures
@@ -482,6 +499,8 @@ class Attempts:
                     "tokens": self.recorder.progress.tokens,
                     "hardLimit": self._budget().hard_limit,
                     "fixed": self.overhead,
+                    "learnedWindow": self.guard.learned_window,
+                    "toldWindow": self.guard.told_window,
                 },
             )
         return Failure(code, message)

@@ -24,7 +24,7 @@ from sidequest.core.compaction import (
     Unchanged,
     compact,
 )
-from sidequest.core.errors import ErrorCode, SidequestError
+from sidequest.core.errors import ErrorCode, SidequestError, window_remark
 from sidequest.core.outcome import Usage
 from sidequest.core.share_meter import ShareMeter
 from sidequest.core.shares import Shares
@@ -56,19 +56,25 @@ MAX_FAILED_SUMMARIES = 3
 class ContextOverflow(SidequestError):
     """A request that nothing can make fit; it did not leave the process."""
 
-    def __init__(self, overflow: Overflow, model: str) -> None:
+    def __init__(
+        self, overflow: Overflow, model: str, learned: int | None = None, told: int | None = None
+    ) -> None:
+        """Take the name of the model, and the window that was learned beside the one it was said to have."""
         cause = (
-            f"The instructions and tool schemas alone are {overflow.fixed} tokens"
+            f"The instructions and tool schemas alone are {overflow.fixed:,} tokens"
             if overflow.fixed >= overflow.hard_limit
-            else f"The request is {overflow.tokens} tokens, even after compaction and reduction"
+            else f"The request is {overflow.tokens:,} tokens, even after compaction and reduction"
         )
+        why = window_remark(learned, told)
         super().__init__(
             ErrorCode.CONTEXT_TOO_LARGE,
-            f"{cause}, and the model {model} leaves {overflow.hard_limit} for a request.",
+            f"{cause}, and the model {model} leaves {overflow.hard_limit:,} for a request{why}.",
             "Use a model with a larger context window, fewer tools, or a shorter prompt.",
             tokens=overflow.tokens,
             hardLimit=overflow.hard_limit,
             fixed=overflow.fixed,
+            learnedWindow=learned,
+            toldWindow=told,
         )
         self.overflow = overflow
         self.model = model
@@ -121,6 +127,12 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
 
     window: int | None = None
     """Context window in tokens; None takes what the model reports, and 128,000 when it reports none."""
+    learned_window: int | None = None
+    """The window that the provider stated or showed, in tokens, when it is smaller than what we were told."""
+    told_window: int | None = None
+    """What `window` was before that, in tokens; None when it was not known."""
+    name: str = ""
+    """Key by which errors name the model; empty takes what the model calls itself."""
     max_tokens: int | None = None
     """The model's own output limit in tokens; None means unknown."""
     cap: int | None = None
@@ -201,7 +213,8 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         tokens = self._record(outcome)
         if isinstance(outcome, Overflow):
             self._tell(Measured(tokens, overhead, budget, outcome))
-            raise ContextOverflow(outcome, request_context.model.model_name)
+            name = self.name or request_context.model.model_name
+            raise ContextOverflow(outcome, name, self.learned_window, self.told_window)
         if isinstance(outcome, Compacted | Degraded):
             if self.install is not None:
                 await self.install(outcome)

@@ -25,6 +25,12 @@ _REMEDIES = {
     ErrorCode.TIMEOUT: "Try again, or take another model with --model.",
     ErrorCode.STREAM_FAILED: "Run it again.",
     ErrorCode.MODEL_NOT_CONFIGURED: "`sidequest models list` shows the models that can be used.",
+    ErrorCode.SUBAGENT_TURN_LIMIT: (
+        "Ask for less at once, or raise the limit: `maxTurns` of the subagent, `max_turns` of the settings."
+    ),
+    ErrorCode.SUBAGENT_DURATION_TIMEOUT: "Ask for less at once, or raise `max_seconds` of the settings.",
+    ErrorCode.SUBAGENT_COST_LIMIT: "Raise `max_cost_usd` of the settings, or take a cheaper model.",
+    ErrorCode.SUBAGENT_NO_REPORT: "Ask for less at once, or take another model with --model.",
     ErrorCode.EMPTY_MODEL_RESPONSE: "Run it again, or take another model with --model.",
     ErrorCode.INTERNAL: "Run it with SIDEQUEST_DEBUG=1, and report this as a defect.",
     ErrorCode.UNEXPECTED_DELEGATION_REJECTION: "Run it with SIDEQUEST_DEBUG=1, and report this as a defect.",
@@ -52,7 +58,7 @@ def complain(cause: str, remedy: str = "") -> None:
 
 def complain_of(failure: Failure) -> None:
     """Write the failure of a run that had started."""
-    complain(failure.message, _REMEDIES.get(failure.code, ""))
+    complain(failure.cause, failure.remedy or _REMEDIES.get(failure.code, ""))
 
 
 def guarded(command: Callable[[], int], *, debug: bool = False, as_json: bool = False) -> int:
