@@ -112,6 +112,7 @@ class TestJson:
             "explorer",
         )
         assert "BERTH_LIMIT = 12" in last["report"]
+        assert (last["contextCompactions"], last["contextDegraded"], last["modelFailures"]) == (0, False, [])
 
     @pytest.mark.parametrize(
         ("arguments", "code"),
