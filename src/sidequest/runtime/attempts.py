@@ -67,6 +67,7 @@ from sidequest.runtime.recorder import CutAnswer, RunRecorder
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.results import Spill
 from sidequest.runtime.summariser import Sleep, model_summariser
+from sidequest.runtime.unreachable import unreachable
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -406,14 +407,22 @@ class Attempts:
             estimate=self.recorder.progress.tokens or None,
             window=self._budget().window,
         )
-        return classify(facts, extra_patterns=self.patterns, now=datetime.now(UTC))
+        meaning = classify(facts, extra_patterns=self.patterns, now=datetime.now(UTC))
+        if meaning.kind not in {Kind.NETWORK, Kind.TIMEOUT}:
+            return meaning
+        found = unreachable(error, getattr(self.model.model, "base_url", None))
+        if found is None:
+            return meaning
+        return replace(meaning, message=found.message, nobody_listens=found.nobody_listens)
 
     async def _apply(self, action: Action, meaning: Meaning) -> None:
         match action:
             case Wait(seconds):
                 tried = self._recovery.rate_retries + self._recovery.transient_retries
                 self.recorder.emit(
-                    RetryScheduled(self.recorder.delegation_id, tried, seconds, meaning.code.value)
+                    RetryScheduled(
+                        self.recorder.delegation_id, tried, seconds, meaning.code.value, meaning.message
+                    )
                 )
                 await self.sleep(seconds)
             case CompactNow():
