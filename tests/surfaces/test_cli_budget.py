@@ -26,8 +26,8 @@ K  keep recent       33,600   min(max(8,000, min(64,000, L / 5)), L / 2)
                             = min(max(8,000, min(64,000, 33,600)), 84,000)
    summary out       25,600   min(80 % of H, M)
                             = min(25,600, 32,000)
-   summary in       172,352   W - summary out - 2,048
-                            = 200,000 - 25,600 - 2,048
+   summary in       172,352   max(1, W - summary out - 2,048)
+                            = max(1, 200,000 - 25,600 - 2,048)
 """
 
 

@@ -291,6 +291,7 @@ class TestFailures:
             (
                 ("run", "x", "--model", "no/such"),
                 "No model is configured under the name 'no/such'.",
+                'Add a table [models."no/such"] with its base_url to the settings. '
                 "Available: offline/extractive.",
             ),
             (("run", "x", "--cwd", "/no"), "The folder /no is not there.", "Give --cwd an existing folder."),

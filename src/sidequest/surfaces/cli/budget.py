@@ -193,8 +193,8 @@ def formula(budget: ContextBudget, basis: Basis) -> Iterator[str]:
     yield _numbers(f"min({kept}, {count(max(1, limit // 2))})")
     yield _row("", "summary out", budget.summary_output, "min(80 % of H, M)")
     yield _numbers(f"min({count(budget.headroom * 8 // 10)}, {count(m)})")
-    yield _row("", "summary in", budget.summary_input, f"W - summary out - {safety}")
-    yield _numbers(f"{count(w)} - {count(budget.summary_output)} - {safety}")
+    yield _row("", "summary in", budget.summary_input, f"max(1, W - summary out - {safety})")
+    yield _numbers(f"max(1, {count(w)} - {count(budget.summary_output)} - {safety})")
 
 
 def _floor(budget: ContextBudget) -> int:
