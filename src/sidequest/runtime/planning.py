@@ -142,7 +142,7 @@ class Planner:
             raise _refused(
                 "attachments and snippets cannot be given together with context fork, which sees the whole "
                 "conversation.",
-                "Leave them out, or give context independent.",
+                "Leave them out, or give context independent (on the command line: --context independent).",
             )
         brief = with_enclosures(task, request.attachments, request.snippets)
         return Checked(definition, task, brief, choice, names, mode, earlier)
