@@ -104,6 +104,7 @@ class TestFailure:
     def test_an_error_carries_cause_remedy_and_facts(self):
         error = SidequestError(ErrorCode.TIMEOUT, "No answer came.", "Try again.", seconds=30)
         assert str(error) == error.failure.message == "No answer came. Try again."
+        assert (error.failure.cause, error.failure.remedy) == ("No answer came.", "Try again.")
         assert (error.failure.retriable, error.failure.details) == (True, {"seconds": 30})
 
     def test_a_single_failure_may_say_otherwise_about_a_retry(self):
@@ -119,7 +120,9 @@ class TestOverflow:
     def test_it_names_the_model_and_both_numbers_and_is_final(self):
         error = subagent_overflow("openai:gpt", 9_000, 2_048, fixed=100)
         assert error.code == ErrorCode.SUBAGENT_CONTEXT_OVERFLOW
-        assert all(word in error.cause for word in ("openai:gpt", "9000", "2048", "compaction and reduction"))
+        assert all(
+            word in error.cause for word in ("openai:gpt", "9,000", "2,048", "compaction and reduction")
+        )
         assert error.failure.retriable is False
         assert error.failure.details == {
             "model": "openai:gpt",
@@ -135,6 +138,13 @@ class TestOverflow:
         assert "does not fit" not in cause
         assert "after compaction" not in cause
 
+    def test_a_window_that_was_learned_is_named_beside_the_one_of_the_settings(self):
+        cause = subagent_overflow("work/qwen", 9_000, 1_300, learned=2_600, told=32_000).cause
+        assert cause.endswith(
+            "leaves 1,300 for a request "
+            "(its provider accepts 2,600 in all, not the 32,000 of settings or catalog)."
+        )
+
     def test_fixed_parts_over_the_limit_are_named_with_their_size(self):
         cause = subagent_overflow("openai:gpt", 5_000, 2_048, fixed=2_048).cause
-        assert cause.startswith("The instructions and tool schemas alone are 2048 tokens")
+        assert cause.startswith("The instructions and tool schemas alone are 2,048 tokens")

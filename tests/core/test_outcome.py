@@ -180,7 +180,7 @@ class TestReport:
 
     def test_failed_without_text_has_no_last_output(self):
         text = report_text(outcome(Status.FAILED, "", failure=PROVIDER_DOWN, turns=1))
-        assert text == "explorer failed after 1 turns [PROVIDER_ERROR]: The provider answered 503."
+        assert text == "explorer failed after 1 turn [PROVIDER_ERROR]: The provider answered 503."
 
     @pytest.mark.parametrize("status", [Status.STOPPED, Status.INTERRUPTED])
     def test_stopped_and_interrupted_name_the_agent_the_turns_and_the_last_output(self, status):

@@ -340,7 +340,7 @@ class TestDelivery:
             await desk.prompt("Go on.")
             (row,) = await desk.delegations()
             assert row.delivered
-        assert "was interrupted after 1 turns" in parent.asked[1].results[-1]
+        assert "was interrupted after 1 turn" in parent.asked[1].results[-1]
 
     @in_a_loop
     async def test_a_report_that_a_program_asked_for_is_not_given_to_the_parent_as_well(

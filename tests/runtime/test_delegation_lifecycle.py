@@ -269,7 +269,7 @@ class TestContext:
         run = self.run(root, self.FORK, ["REPORT"])
         text = run.parent[-1].tool_results[-1].text
         assert re.search(
-            r"\[context fork, stop reason stop, \d+\.\d s, 1 turns, 0 tool calls, model test/child\]", text
+            r"\[context fork, stop reason stop, \d+\.\d s, 1 turn, 0 tool calls, model test/child\]", text
         )
         assert "- completed" in text
         (outcome,) = run.result.delegations

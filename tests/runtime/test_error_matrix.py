@@ -26,7 +26,7 @@ from pydantic_ai.messages import (
 )
 
 from sidequest.core.errors import ErrorCode
-from sidequest.core.events import ContextDegraded
+from sidequest.core.events import ContextDegraded, Notice
 from sidequest.core.outcome import DEGRADED_NOTE, Status, StopReason, report_text
 from sidequest.core.provider_errors import Kind, Pattern
 from sidequest.runtime.attempts import FEWER_BYTES
@@ -181,6 +181,19 @@ class TestNumbers:
         failing(Failing(http(*CASES["input, window stated"][:3])), "chat_model", knowledge=knowledge)
         assert knowledge.of("test/1").window == 60_000
         assert knowledge.of("test/2").window is None
+
+    def test_a_window_that_is_learned_is_told_once_and_named_by_an_overflow(self) -> None:
+        chain = failing(Failing(http(*CASES["input, window stated"][:3])), "chat_model", window=128_000)
+        (told,) = chain.bench.of(Notice)
+        assert told.text.startswith(
+            "test/1 accepts 60,000 tokens, as its provider shows, not the 128,000 of settings or catalog"
+        )
+        knowledge = Knowledge()
+        knowledge.of("test/1").learn_window(1_000)
+        task = "A long brief. " * 2_000
+        failure = run_chain(Link(["Never."], window=32_000), task=task, knowledge=knowledge).outcome.failure
+        assert failure is not None
+        assert "its provider accepts 1,000 in all, not the 32,000 of settings or catalog" in failure.cause
 
     def test_a_count_that_is_stated_raises_the_estimate_at_once(self) -> None:
         knowledge = Knowledge()

@@ -248,8 +248,9 @@ class TestFailure:
         async def steps(opened: Session) -> None:
             result = await opened.prompt("Go.")
             assert result.failure is not None
-            assert result.failure.code is ErrorCode.CONTEXT_COMPACTION_FAILED
-            assert "larger context window" in result.failure.message
+            assert result.failure.code is ErrorCode.CONTEXT_TOO_LARGE, "there was nothing to compact"
+            assert "larger context window" in result.failure.remedy
+            assert "the model test/parent leaves" in result.failure.cause
             assert len(opened.messages) == 2, "prompt and note stay (specification 2.1)"
 
         model = ScriptedModel("Never.")

@@ -105,7 +105,7 @@ class TestTheFactJob:
         assert sum(exchange.shown.truncated for exchange in ran.provider.exchanges) == 1
         assert ran.run.knowledge.of("test/primary").window == WINDOW
         (event,) = ran.bench.of(ContextDegraded)
-        assert "the server cut the prompt and did not say so: it counted 8002 of" in event.reason
+        assert "the server cut the prompt and did not say so: it counted 8,002 of" in event.reason
 
     @pytest.mark.parametrize("filled", [False, True], ids=["reports what it kept", "reports its window"])
     def test_on_a_server_that_drops_the_oldest_messages_too(self, tmp_path: Path, filled: bool) -> None:

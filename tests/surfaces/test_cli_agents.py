@@ -73,7 +73,7 @@ def test_a_default_model_that_is_unknown_does_not_hide_the_agents(cli: Cli, home
     write_settings(home, 'default_model = "nope"\n')
     result = cli("agents", "list")
     assert result.code == 0
-    assert "default missing" in result.out
+    assert "default missing: The default_model of the settings cannot be used: No model" in result.out
 
 
 def test_show_gives_everything_that_was_understood_and_the_prompt(cli: Cli, home: Path):

@@ -26,8 +26,8 @@ K  keep recent       33,600   min(max(8,000, min(64,000, L / 5)), L / 2)
                             = min(max(8,000, min(64,000, 33,600)), 84,000)
    summary out       25,600   min(80 % of H, M)
                             = min(25,600, 32,000)
-   summary in       172,352   W - summary out - 2,048
-                            = 200,000 - 25,600 - 2,048
+   summary in       172,352   max(1, W - summary out - 2,048)
+                            = max(1, 200,000 - 25,600 - 2,048)
 """
 
 
@@ -97,3 +97,16 @@ def test_what_it_cannot_compute_is_code_2(cli: Cli, arguments: tuple[str, ...], 
 def test_a_window_of_nothing_is_refused(cli: Cli, arguments: tuple[str, ...]):
     result = cli("budget", *arguments)
     assert (result.code, result.out) == (2, "")
+
+
+def test_a_model_that_no_catalog_knows_is_said_with_near_names(cli: Cli):
+    result = cli("budget", "anthropic/claude-sonet-4-5")
+    assert result.code == 0
+    assert "warning: no catalog knows anthropic/claude-sonet-4-5, so its window is assumed" in result.err
+    assert "Did you mean anthropic/claude-sonnet-4" in result.err
+
+
+def test_a_key_of_no_provider_is_told_how_a_model_is_configured(cli: Cli):
+    result = cli("budget", "foo/bar")
+    assert result.code == 2
+    assert '[models."foo/bar"] with its base_url' in result.err

@@ -67,7 +67,8 @@ def test_a_default_that_cannot_be_resolved_is_said(cli: Cli, home: Path):
     write_settings(home, 'default_model = "nope"\n')
     result = cli("models", "list", "--no-discover")
     assert result.code == 0
-    assert "no default: No model is configured under the name 'nope'." in result.out
+    said = "no default: The default_model of the settings cannot be used: "
+    assert f"{said}No model is configured under the name 'nope'." in result.out
 
 
 def test_settings_that_cannot_be_read_are_code_2(cli: Cli, home: Path):

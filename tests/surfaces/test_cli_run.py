@@ -112,6 +112,7 @@ class TestJson:
             "explorer",
         )
         assert "BERTH_LIMIT = 12" in last["report"]
+        assert (last["contextCompactions"], last["contextDegraded"], last["modelFailures"]) == (0, False, [])
 
     @pytest.mark.parametrize(
         ("arguments", "code"),
@@ -251,6 +252,17 @@ class TestFailures:
                 assert "Incorrect API key" in cause
                 assert remedy == "  try: Check the key of the provider: `sidequest models list`."
 
+    def test_a_window_that_is_too_small_is_told_once_with_the_key_of_the_model_and_a_remedy(
+        self, cli: Cli, home: Path
+    ):
+        write_settings(home, '[models."offline/extractive"]\ncontext_window = 2600\nmax_tokens = 300\n')
+        for command in (("run", "x"), ("delegate", "explorer", "x")):
+            result = cli(*command)
+            cause, remedy = result.err.splitlines()[-2:]
+            assert re.fullmatch(r"error: .* are \d,\d{3} tokens.* offline/extractive leaves 1,300 .*", cause)
+            assert remedy.startswith("  try: ")
+            assert result.err.count("The instructions and tool schemas alone") == 1
+
     def test_the_json_result_of_a_failure_carries_the_error(
         self, cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
     ):
@@ -279,6 +291,7 @@ class TestFailures:
             (
                 ("run", "x", "--model", "no/such"),
                 "No model is configured under the name 'no/such'.",
+                'Add a table [models."no/such"] with its base_url to the settings. '
                 "Available: offline/extractive.",
             ),
             (("run", "x", "--cwd", "/no"), "The folder /no is not there.", "Give --cwd an existing folder."),

@@ -122,7 +122,7 @@ class TestReducer:
     def test_a_retry_of_the_parent_takes_its_unfinished_text_back(self):
         events = (TextProduced(None, "half"), RetryScheduled(None, 1, 2.0, "STREAM_FAILED"))
         assert state_after(*events).text == ""
-        assert [line.text for line in told(*events)] == ["STREAM_FAILED: attempt 1 failed, next in 2s"]
+        assert [line.text for line in told(*events)] == ["STREAM_FAILED: Attempt 1 failed, next in 2s"]
 
     def test_text_of_a_delegation_is_not_the_parents(self):
         assert state_after(STARTED, TextProduced("a", "thinking aloud")).text == ""

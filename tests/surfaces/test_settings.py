@@ -10,7 +10,7 @@ import pytest
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.permissions import DenyRules, Mode
-from sidequest.surfaces.settings import Settings, load_settings, settings_path
+from sidequest.surfaces.settings import Settings, load_settings, settings_path, unknown_variables
 
 SECRET = "fake-secret-value"
 
@@ -50,8 +50,9 @@ def test_everything_a_file_may_say(tmp_path: Path):
         max_running = 3
         agents_dirs = ["~/mine", "near"]
         [[error_patterns]]
-        pattern = "too much"
-        means = "context"
+        name = "mine"
+        kind = "input"
+        regex = "too much"
         [models."home/qwen3:8b"]
         base_url = "http://127.0.0.1:8080/v1"
         api_key = "{SECRET}"
@@ -65,7 +66,7 @@ def test_everything_a_file_may_say(tmp_path: Path):
         3,
     )
     assert settings.agents_dirs == [Path.home() / "mine", tmp_path / "near"]
-    assert settings.error_patterns == [{"pattern": "too much", "means": "context"}]
+    assert settings.error_patterns == [{"name": "mine", "kind": "input", "regex": "too much"}]
     assert settings.models["home/qwen3:8b"].context_window == 32_000
     assert SECRET not in repr(settings) + str(settings.model_dump())
 
@@ -193,3 +194,24 @@ def test_what_is_no_regular_file_is_refused_and_not_passed_over(tmp_path: Path):
     usual.mkdir(parents=True)
     with pytest.raises(SidequestError, match="is no regular file"):
         load_settings(env={"XDG_CONFIG_HOME": str(tmp_path)})
+
+
+def test_an_error_pattern_with_a_key_that_is_not_known_names_the_file(tmp_path: Path):
+    text = '[[error_patterns]]\nname = "mine"\nkind = "input"\nregex = "x"\nmeans = "y"\n'
+    with pytest.raises(SidequestError) as caught:
+        load(tmp_path, text)
+    assert str(tmp_path) in caught.value.cause
+    assert "mine has the unknown key 'means'" in caught.value.cause
+
+
+def test_a_text_where_a_list_belongs_is_told_in_plain_words(tmp_path: Path):
+    with pytest.raises(SidequestError) as caught:
+        load(tmp_path, '[deny]\ntools = "x"\n')
+    assert 'deny.tools: should be a list, such as ["one", "two"].' in caught.value.cause
+
+
+def test_a_variable_with_our_prefix_that_nobody_reads_is_named_with_a_near_one():
+    env = {"SIDEQUEST_MAX_TURN": "5", "SIDEQUEST_STORE": "x", "SIDEQUEST_DEBUG": "1", "HOME": "/"}
+    assert unknown_variables(env) == [
+        "The variable SIDEQUEST_MAX_TURN is no setting and is not used. Did you mean SIDEQUEST_MAX_TURNS?"
+    ]

@@ -109,6 +109,13 @@ class Failure:
         default_factory=lambda: MappingProxyType({})
     )
     """Facts by name, for example `providerStatus` or `hardLimit`. Empty when there are none."""
+    remedy: str = field(default="", compare=False)
+    """The end of `message` that says what can be done; empty when it says nothing of the kind. Not stored."""
+
+    @property
+    def cause(self) -> str:
+        """`message` without its remedy."""
+        return self.message.removesuffix(self.remedy).rstrip() if self.remedy else self.message
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", bounded_message(self.message))
@@ -140,6 +147,7 @@ class SidequestError(Exception):
             message=f"{cause} {remedy}".strip(),
             retriable=code in RETRIABLE if retriable is None else retriable,
             details=details,
+            remedy=remedy,
         )
 
 
@@ -157,29 +165,51 @@ FIXED_PART_GUIDANCE = (
 """What a parent model can do when the fixed part of a request is too large."""
 
 
-def subagent_overflow(model: str, tokens: int, hard_limit: int, fixed: int = 0) -> SidequestError:
+def window_remark(learned: int | None, told: int | None) -> str:
+    """Return why a model leaves less than its settings promise, to be put behind a number; else nothing.
+
+    `learned` is the window that the provider stated or showed, `told` the one of settings or catalog, both in
+    tokens; None when nothing was learned.
+    """
+    if learned is None:
+        return ""
+    instead = f", not the {told:,} of settings or catalog" if told else ""
+    return f" (its provider accepts {learned:,} in all{instead})"
+
+
+def subagent_overflow(
+    model: str,
+    tokens: int,
+    hard_limit: int,
+    fixed: int = 0,
+    *,
+    learned: int | None = None,
+    told: int | None = None,
+) -> SidequestError:
     """Return the terminal overflow of a delegation on `model`; all sizes in tokens.
 
     `fixed` is the part that no compaction can shrink: instructions and tool schemas. When it alone reaches
     `hard_limit` the sentence says so, because narrowing the task would not help then. `tokens` below
-    `hard_limit` mean that the provider refused what fits by our count.
+    `hard_limit` mean that the provider refused what fits by our count. `learned` and `told` are those of
+    `window_remark`.
     """
+    why = window_remark(learned, told)
     if fixed >= hard_limit:
         cause = (
-            f"The instructions and tool schemas alone are {fixed} tokens and the model {model} leaves "
-            f"{hard_limit} for a request."
+            f"The instructions and tool schemas alone are {fixed:,} tokens and the model {model} leaves "
+            f"{hard_limit:,} for a request{why}."
         )
         guidance = FIXED_PART_GUIDANCE
     elif tokens < hard_limit:
         cause = (
             f"The provider of the model {model} refused the context of the delegation as too large, although "
-            f"it is {tokens} tokens by our count and the limit is {hard_limit}."
+            f"it is {tokens:,} tokens by our count and the limit is {hard_limit:,}."
         )
         guidance = OVERFLOW_GUIDANCE
     else:
         cause = (
-            f"The context of the delegation is {tokens} tokens and does not fit the model {model} "
-            f"(limit {hard_limit}), even after compaction and reduction."
+            f"The context of the delegation is {tokens:,} tokens and does not fit the model {model}, even "
+            f"after compaction and reduction: it leaves {hard_limit:,} for a request{why}."
         )
         guidance = OVERFLOW_GUIDANCE
     return SidequestError(

@@ -135,6 +135,8 @@ class RetryScheduled(Event):
     attempt: int
     delay_s: float
     code: str
+    message: str = ""
+    """What the provider said, or why it was not reached."""
 
 
 @dataclass(frozen=True, slots=True)

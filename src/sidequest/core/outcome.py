@@ -257,6 +257,10 @@ def report_text(outcome: Outcome, limit: int = REPORT_LIMIT_CHARS, marker: str =
     return "\n\n".join(block for block in (failures, DEGRADED_NOTE, body) if block)
 
 
+def _turns(outcome: Outcome) -> str:
+    return "1 turn" if outcome.turns == 1 else f"{outcome.turns} turns"
+
+
 def _body(outcome: Outcome) -> str:
     said = outcome.report.strip()
     match outcome.status:
@@ -268,8 +272,8 @@ def _body(outcome: Outcome) -> str:
         case Status.FAILED:
             why = outcome.failure.message if outcome.failure else "The run failed."
             code = f" [{outcome.failure.code}]" if outcome.failure else ""
-            head = f"{outcome.agent} failed after {outcome.turns} turns{code}: {why}"
+            head = f"{outcome.agent} failed after {_turns(outcome)}{code}: {why}"
             return f"{head}\n\nLast output:\n{said}" if said else head
         case _:
-            head = f"{outcome.agent} was {outcome.status.value} after {outcome.turns} turns."
+            head = f"{outcome.agent} was {outcome.status.value} after {_turns(outcome)}."
             return f"{head}\n\nLast output:\n{said}" if said else head

@@ -156,6 +156,8 @@ class Meaning:
     """An unexplained 400, 413 or 422 while our estimate is near the window: it deserves one compaction."""
     opaque: bool = False
     """A 400 or 422 without any text: one repair without output parameters is worth it (specification 3.7)."""
+    nobody_listens: bool = False
+    """This machine refused the connection: a few attempts are enough."""
     provider: str | None = None
     """Name of the row that matched, or None when status or class decided."""
     message: str = ""

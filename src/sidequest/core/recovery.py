@@ -15,6 +15,8 @@ from sidequest.core.provider_errors import Kind, Meaning
 
 MAX_RATE_RETRIES = 10
 MAX_TRANSIENT_RETRIES = 10
+MAX_REFUSED_RETRIES = 2
+"""Retries, one and two seconds later, where this machine itself refuses the connection."""
 MAX_RETRY_AFTER_S = 900.0
 """A wait beyond this, in seconds, is a quota of the day: another model goes on, or the run says so."""
 RATE_BASE_S, RATE_CAP_S, RATE_JITTER = 2.0, 30.0, 0.25
@@ -181,7 +183,8 @@ class Recovery:
         if meaning.opaque and not self.limit_dropped:
             self.limit_dropped = True
             return DropOutputLimit()
-        if not meaning.retriable or self.transient_retries >= MAX_TRANSIENT_RETRIES:
+        most = MAX_REFUSED_RETRIES if meaning.nobody_listens else MAX_TRANSIENT_RETRIES
+        if not meaning.retriable or self.transient_retries >= most:
             return NextModel()
         self.transient_retries += 1
         if meaning.retry_after_s is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol
 
 from sidequest.models.names import alias_of
@@ -81,6 +82,14 @@ class GenaiPrices:
             if dated != wanted and len(dated) == 8 and dated.isdigit():
                 return text.strip()
         return None
+
+
+def near_names(provider: str, name: str) -> list[str]:
+    """Return up to three ids of the provider's models in the catalog spelt like `name`, best first."""
+    from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
+
+    found = find_provider_by_id(get_snapshot().providers, _catalog_id(provider))
+    return get_close_matches(name, [model.id for model in found.models] if found else [], n=3, cutoff=0.6)
 
 
 def _catalog_id(provider: str) -> str:

@@ -97,7 +97,11 @@ class ModelRegistry:
             SidequestError: `MODEL_NOT_CONFIGURED` when the settings' default cannot be resolved.
         """
         if self._default:
-            return self.resolve(self._default)
+            try:
+                return self.resolve(self._default)
+            except SidequestError as error:
+                cause = f"The default_model of the settings cannot be used: {error.cause}"
+                raise SidequestError(error.code, cause, error.remedy, model=self._default) from error
         bindings = (self._binder.entry(key) for key in self._entries)
         tables = (binding for binding in bindings if binding.vendor != OFFLINE_PROVIDER)
         for binding in (*self._given, *tables, *self._starters()):
@@ -208,6 +212,8 @@ class ModelRegistry:
         remedy = f"Did you mean {_some(near)}?" if near else f"Available: {_some(keys)}."
         if hint := self._family_hint(text):
             remedy = f"{hint} {remedy}"
+        elif "/" in text and not near:
+            remedy = f'Add a table [models."{text}"] with its base_url to the settings. {remedy}'
         cause = (
             f"No model is configured under the name {text!r}." if text else "The name of the model is empty."
         )

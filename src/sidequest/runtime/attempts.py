@@ -32,7 +32,7 @@ from sidequest.core.budget import ContextBudget, stricter_cap
 from sidequest.core.calibration import Calibration, Report, cut_by_window, prompt_tokens
 from sidequest.core.compaction import Compacted, Degraded
 from sidequest.core.errors import ErrorCode, Failure, SidequestError
-from sidequest.core.events import ContextDegraded, ModelSwitched, RetryScheduled
+from sidequest.core.events import ContextDegraded, ModelSwitched, Notice, RetryScheduled
 from sidequest.core.outcome import ModelFailure
 from sidequest.core.provider_errors import (
     Kind,
@@ -67,6 +67,7 @@ from sidequest.runtime.recorder import CutAnswer, RunRecorder
 from sidequest.runtime.reminders import WindowState
 from sidequest.runtime.results import Spill
 from sidequest.runtime.summariser import Sleep, model_summariser
+from sidequest.runtime.unreachable import unreachable
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -265,6 +266,7 @@ class Attempts:
         guard: ContextGuard[Any] = ContextGuard(
             window=model.window,
             learned=lambda: known.window,
+            name=model.key,
             max_tokens=model.max_tokens,
             cap=self.cap,
             on_measured=self._measured,
@@ -360,7 +362,9 @@ class Attempts:
         raise PromptTooLong(window)
 
     def _tell_truncation(self, reported: int) -> None:
-        said = f"the server cut the prompt and did not say so: it counted {reported} of {self._sent} tokens"
+        said = (
+            f"the server cut the prompt and did not say so: it counted {reported:,} of {self._sent:,} tokens"
+        )
         self._tell_loss(reported, said)
 
     def _tell_loss(self, left: int, reason: str) -> None:
@@ -370,8 +374,18 @@ class Attempts:
         self.recorder.emit(ContextDegraded(self.recorder.delegation_id, self._sent, left, limit, reason))
 
     def _learn_window(self, window: int | None) -> None:
+        """Believe that the model has no larger window than `window`, and say so when that is news."""
         known = self.knowledge.of(self.model.key)
-        known.learn_window(window)
+        believed = self._budget().window
+        if not known.learn_window(window) or known.window is None or known.window >= believed:
+            return
+        told = self.model.window or self.model.model.context_window
+        instead = f"the {told:,} of settings or catalog" if told else f"the assumed {believed:,}"
+        said = (
+            f"{self.model.key} accepts {known.window:,} tokens, as its provider shows, not {instead}: "
+            "this session goes on with the smaller window"
+        )
+        self.recorder.emit(Notice(self.recorder.delegation_id, said))
 
     def _summary_refused(self, error: Exception) -> None:
         """Learn the window that a provider states when a summary is too long for it."""
@@ -417,14 +431,22 @@ class Attempts:
             estimate=self.recorder.progress.tokens or None,
             window=self._budget().window,
         )
-        return classify(facts, extra_patterns=self.patterns, now=datetime.now(UTC))
+        meaning = classify(facts, extra_patterns=self.patterns, now=datetime.now(UTC))
+        if meaning.kind not in {Kind.NETWORK, Kind.TIMEOUT}:
+            return meaning
+        found = unreachable(error, getattr(self.model.model, "base_url", None))
+        if found is None:
+            return meaning
+        return replace(meaning, message=found.message, nobody_listens=found.nobody_listens)
 
     async def _apply(self, action: Action, meaning: Meaning) -> None:
         match action:
             case Wait(seconds):
                 tried = self._recovery.rate_retries + self._recovery.transient_retries
                 self.recorder.emit(
-                    RetryScheduled(self.recorder.delegation_id, tried, seconds, meaning.code.value)
+                    RetryScheduled(
+                        self.recorder.delegation_id, tried, seconds, meaning.code.value, meaning.message
+                    )
                 )
                 await self.sleep(seconds)
             case CompactNow():
@@ -479,7 +501,7 @@ class Attempts:
             budget = replace(candidate, window=self._window_of(candidate)).budget(self.cap)
             tokens = TokenMeter().measure(self.messages, self.overhead, factor)
             if not budget.fits(tokens):
-                said = f"skipped: {tokens} tokens do not fit its limit of {budget.hard_limit}"
+                said = f"skipped: {tokens:,} tokens do not fit its limit of {budget.hard_limit:,}"
                 failures.append(ModelFailure(candidate.key, ErrorCode.SUBAGENT_CONTEXT_OVERFLOW, said))
                 continue
             self.model_failures += failures
@@ -505,6 +527,7 @@ class Attempts:
         if overflow is not None:
             return overflow.failure
         if code is ErrorCode.CONTEXT_TOO_LARGE:
+            learned, told = self.guard.learned_for(self.model.model)
             return replace(
                 Failure(ErrorCode.CONTEXT_TOO_LARGE, message),
                 details={
@@ -512,6 +535,8 @@ class Attempts:
                     "tokens": self.recorder.progress.tokens,
                     "hardLimit": self._budget().hard_limit,
                     "fixed": self.overhead,
+                    "learnedWindow": learned,
+                    "toldWindow": told,
                 },
             )
         return Failure(code, message)

@@ -222,6 +222,8 @@ class DelegationRun:
                 int(details.get("tokens") or 0),
                 int(details.get("hardLimit") or 0),
                 int(details.get("fixed") or 0),
+                learned=_number(details.get("learnedWindow")),
+                told=_number(details.get("toldWindow")),
             ).failure
         # A limit or a silent end is not a failure of the run when there is text: settle decides from that.
         if failure.code in {*(code for code, _ in LIMITS.values()), ErrorCode.EMPTY_MODEL_RESPONSE}:
@@ -267,6 +269,10 @@ class DelegationRun:
         if failure is None or failure.code is not ErrorCode.SUBAGENT_NO_REPORT or not self._why_silent:
             return failure
         return replace(failure, message=f"{failure.message} {self._why_silent}")
+
+
+def _number(value: str | int | float | bool | None) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def is_cancelled() -> bool:

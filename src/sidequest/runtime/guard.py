@@ -33,7 +33,7 @@ from sidequest.core.compaction import (
     Unchanged,
     compact,
 )
-from sidequest.core.errors import ErrorCode, SidequestError
+from sidequest.core.errors import ErrorCode, SidequestError, window_remark
 from sidequest.core.outcome import Usage
 from sidequest.core.share_meter import ShareMeter
 from sidequest.core.shares import Shares
@@ -65,20 +65,26 @@ MAX_FAILED_SUMMARIES = 3
 class ContextOverflow(SidequestError):
     """A request that nothing can make fit; it did not leave the process."""
 
-    def __init__(self, overflow: Overflow, model: str) -> None:
+    def __init__(
+        self, overflow: Overflow, model: str, learned: int | None = None, told: int | None = None
+    ) -> None:
+        """Take the name of the model, and the window that was learned beside the one it was said to have."""
         if overflow.fixed >= overflow.hard_limit:
-            cause = f"The instructions and tool schemas alone are {overflow.fixed} tokens"
+            cause = f"The instructions and tool schemas alone are {overflow.fixed:,} tokens"
         elif overflow.tokens < overflow.hard_limit:
-            cause = f"The provider refused a request of {overflow.tokens} tokens that cannot be made smaller"
+            cause = f"The provider refused {overflow.tokens:,} tokens, and they cannot be made fewer"
         else:
-            cause = f"The request is {overflow.tokens} tokens, even after compaction and reduction"
+            cause = f"The request is {overflow.tokens:,} tokens, even after compaction and reduction"
+        why = window_remark(learned, told)
         super().__init__(
             ErrorCode.CONTEXT_TOO_LARGE,
-            f"{cause}, and the model {model} leaves {overflow.hard_limit} for a request.",
+            f"{cause}, and the model {model} leaves {overflow.hard_limit:,} for a request{why}.",
             "Use a model with a larger context window, fewer tools, or a shorter prompt.",
             tokens=overflow.tokens,
             hardLimit=overflow.hard_limit,
             fixed=overflow.fixed,
+            learnedWindow=learned,
+            toldWindow=told,
         )
         self.overflow = overflow
         self.model = model
@@ -133,6 +139,8 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
     """Context window in tokens; None takes what the model reports, and 128,000 when it reports none."""
     learned: Callable[[], int | None] = field(default=lambda: None)
     """A window that the provider stated or showed, in tokens; it counts when it is the smaller one."""
+    name: str = ""
+    """Key by which errors name the model; empty takes what the model calls itself."""
     max_tokens: int | None = None
     """The model's own output limit in tokens; None means unknown."""
     cap: int | None = None
@@ -179,6 +187,14 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         known = [size for size in (self.window or model.context_window, self.learned()) if size]
         window = min(known) if known else None
         return ContextBudget.for_model(model, window=window, max_tokens=self.max_tokens, cap=self.cap)
+
+    def learned_for(self, model: Any) -> tuple[int | None, int | None]:
+        """Return the window that was learned and the one that we were told, in tokens.
+
+        Both are None when nothing smaller was learned; the second when none was told.
+        """
+        learned, told = self.learned(), self.window or model.context_window
+        return (learned, told) if learned is not None and (not told or learned < told) else (None, None)
 
     async def before_model_request(
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
@@ -228,7 +244,8 @@ class ContextGuard(AbstractCapability[AgentDepsT]):
         tokens = self._record(outcome)
         if isinstance(outcome, Overflow):
             self._tell(Measured(tokens, overhead, budget, outcome))
-            raise ContextOverflow(outcome, request_context.model.model_name)
+            name = self.name or request_context.model.model_name
+            raise ContextOverflow(outcome, name, *self.learned_for(request_context.model))
         if isinstance(outcome, Compacted | Degraded):
             if self.install is not None:
                 await self.install(outcome)

@@ -367,5 +367,6 @@ def _no_tools(definition: SubagentDefinition, toolbox: Toolbox) -> SidequestErro
         f"the session offers {offered}.",
         "Delegate to another subagent, or change the tools of the definition."
         if toolbox.names
-        else "Give the session a workspace: pip install 'sidequest[app]' brings the file and shell tools.",
+        else "Give it a workspace, the folder to work in: `Delegation(workspace=...)` in a library. "
+        "Its tools come with 'sidequest[app]'.",
     )

@@ -870,13 +870,11 @@ def _said(attempts: Attempts) -> str:
 
 
 def _told_to_user(failure: Failure) -> Failure:
-    if failure.code is not ErrorCode.CONTEXT_TOO_LARGE:
+    """Return an overflow as a failed compaction, unless no compaction could have helped."""
+    fixed, limit = failure.details.get("fixed"), failure.details.get("hardLimit")
+    if failure.code is not ErrorCode.CONTEXT_TOO_LARGE or int(fixed or 0) >= int(limit or 1):
         return failure
-    return replace(
-        failure,
-        code=ErrorCode.CONTEXT_COMPACTION_FAILED,
-        message=failure.message,
-    )
+    return replace(failure, code=ErrorCode.CONTEXT_COMPACTION_FAILED)
 
 
 def _closed(messages: Sequence[ModelMessage], failure: Failure) -> list[ModelMessage]:

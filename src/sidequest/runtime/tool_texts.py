@@ -99,7 +99,7 @@ def heartbeat(record: DelegationRecord, now: float) -> str:
     progress = record.run.progress
     parts = [f"{record.agent} ({record.id}): {record.status}", f"{max(1, round(seconds))} s"]
     if progress.turns:
-        parts.append(f"{progress.turns} turns")
+        parts.append(_some(progress.turns, "turn"))
     if progress.tool_calls:
         parts.append(f"{progress.tool_calls} tool calls")
     if record.outcome is None and progress.last_tool:
@@ -113,7 +113,7 @@ def metadata_line(outcome: Outcome) -> str:
     """Return the compact metadata a parent gets with a report (specification 5.4, 8.25)."""
     return (
         f"[context {outcome.context_mode}, stop reason {outcome.stop_reason}, {outcome.elapsed_s:.1f} s, "
-        f"{outcome.turns} turns, {outcome.tool_calls} tool calls, "
+        f"{_some(outcome.turns, 'turn')}, {_some(outcome.tool_calls, 'tool call')}, "
         f"model {one_line(outcome.model, _MODEL_CHARS)}]"
     )
 
@@ -223,3 +223,7 @@ def _block_within(record: DelegationRecord, chars: int, tokens: int) -> str:
         if (size <= tokens and len(block) <= chars) or limit <= _LEAST_BODY_CHARS:
             return block
         limit = max(_LEAST_BODY_CHARS, min(limit * max(0, tokens) // size, limit * 9 // 10))
+
+
+def _some(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -52,7 +52,9 @@ def content_lines(question: Question, root: Path) -> Iterator[str]:
     elif action.tool in EDIT_TOOLS:
         yield from change_lines(action, given, root)
     else:
-        rest = {key: value for key, value in given.items() if key != "path"}
+        # What is left out or starts at the beginning says nothing.
+        plain = {"offset": 0, "limit": None}
+        rest = {k: v for k, v in given.items() if k != "path" and (k not in plain or v != plain[k])}
         if rest:
             yield from shown_lines([visible(json.dumps(rest, ensure_ascii=False, default=str))])
 
@@ -86,9 +88,12 @@ def change_lines(action: Action, given: dict[str, Any], root: Path) -> Iterator[
         if whole is None:
             yield "the text to replace is not in the file exactly once, so this would fail as it is"
         old, new = (piece, put_there) if whole is None else (whole, whole.replace(piece, put_there, 1))
-    lines = difflib.unified_diff(
-        visible(old).split("\n"), visible(new).split("\n"), name, name, n=2, lineterm=""
-    )
+    was, becomes = visible(old).split("\n"), visible(new).split("\n")
+    if was[-1] == "" and becomes[-1] == "":  # the end of the last line, on both sides
+        was, becomes = was[:-1], becomes[:-1]
+    elif was == [""] and becomes[-1]:
+        was = []
+    lines = difflib.unified_diff(was, becomes, name, name, n=2, lineterm="")
     found = list(shown_lines(list(lines), ("", "+", "-")))
     yield from found or ["no visible change"]
 

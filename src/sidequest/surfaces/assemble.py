@@ -160,7 +160,11 @@ def existing_folder(path: Path, option: str) -> Path:
         folder = path.expanduser().absolute()
         if folder.is_dir():
             return folder
-        what = "is not a folder" if folder.exists() else "is not there"
+        if folder.exists():
+            raise SidequestError(
+                ErrorCode.USAGE, f"{folder} is not a folder.", f"Give {option} an existing folder."
+            )
+        what = "is not there"
     except (OSError, RuntimeError) as error:  # a user that is not there, a name too long, no right to look
         what = f"cannot be opened: {getattr(error, 'strerror', None) or error}"
     raise SidequestError(

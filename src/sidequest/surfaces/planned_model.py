@@ -43,7 +43,7 @@ class ModelPlanner:
         try:
             return cls(registry, registry.default())
         except SidequestError as error:
-            return cls(registry, None, error.cause)
+            return cls(registry, None, f"{error.cause} {error.remedy}")
 
     def plan(self, definition: SubagentDefinition) -> PlannedModel:
         """Return what a delegation of `definition` would start on: pin, first usable fallback, or session."""

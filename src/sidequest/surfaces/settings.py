@@ -28,9 +28,12 @@ from pydantic_settings import (
 
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.core.permissions import DenyRules, Mode
+from sidequest.core.provider_errors import Pattern
 from sidequest.models.bindings import ModelEntry
 
 ENV_PREFIX = "SIDEQUEST_"
+_OTHER_VARIABLES = frozenset({"CONFIG", "DEBUG", "OFFLINE_DELAY_S", "SCRATCH", "TOKEN", "UPDATE_SNAPSHOTS"})
+"""Variables with our prefix that are no settings."""
 PathVariable = Annotated[list[Path], NoDecode]
 
 
@@ -100,12 +103,22 @@ class Settings(BaseSettings):
     `sidequest/sidequest.db` in the user's data folder; a relative path starts at the folder of the settings
     file. An address may hold a password, so it is no part of a repr."""
     error_patterns: list[dict[str, object]] = Field(default_factory=list)
-    """Tables that teach us a provider's wording of errors; kept as written for the classifier."""
+    """Tables that teach us a provider's wording of errors; checked, and kept as written."""
 
     @field_validator("agents_dirs", mode="before")
     @classmethod
     def _split_like_path(cls, value: object) -> object:
         return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
+
+    @field_validator("error_patterns")
+    @classmethod
+    def _patterns_can_be_used(cls, value: list[dict[str, object]]) -> list[dict[str, object]]:
+        for row in value:
+            try:
+                Pattern.from_mapping(row)
+            except SidequestError as error:
+                raise ValueError(f"{error.cause} {error.remedy.rstrip('.')}") from error
+        return value
 
     @field_validator("models")
     @classmethod
@@ -159,6 +172,20 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
         raise _invalid(" ".join(problems[:3]), "Correct it and start again.") from None
 
 
+def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
+    """Return a sentence for each variable with our prefix that nothing reads; None is the process's own."""
+    known = {name.upper() for name in Settings.model_fields} | _OTHER_VARIABLES
+    said = []
+    for name in sorted(os.environ if env is None else env):
+        rest = name.removeprefix(ENV_PREFIX)
+        if rest == name or rest in known:
+            continue
+        near = get_close_matches(rest, sorted(known), n=1, cutoff=0.6)
+        meant = f" Did you mean {ENV_PREFIX}{near[0]}?" if near else ""
+        said.append(f"The variable {name} is no setting and is not used.{meant}")
+    return said
+
+
 def problems_of_values(values: Mapping[str, object]) -> list[tuple[tuple[str, ...], str]]:
     """Return what is wrong with the values of a file, as places and sentences; variables do not count."""
 
@@ -184,6 +211,8 @@ def problems_of_values(values: Mapping[str, object]) -> list[tuple[tuple[str, ..
 def _said(details: ErrorDetails) -> str:
     """Return what pydantic says, as the end of a sentence about a key."""
     text = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if details["type"] in ("tuple_type", "list_type"):
+        return 'should be a list, such as ["one", "two"]'
     return "should be a table" if details["type"] in ("dict_type", "model_type") else text
 
 

@@ -15,7 +15,7 @@ _TITLES = {
     ErrorCode.STREAM_FAILED: "The answer broke off",
     ErrorCode.MODEL_NOT_CONFIGURED: "The model is not configured",
     ErrorCode.EMPTY_MODEL_RESPONSE: "The model gave an empty answer",
-    ErrorCode.CONTEXT_TOO_LARGE: "The conversation does not fit the model",
+    ErrorCode.CONTEXT_TOO_LARGE: "The request does not fit the model",
     ErrorCode.CONTEXT_COMPACTION_FAILED: "The conversation could not be compacted",
     ErrorCode.SUBAGENT_CONTEXT_OVERFLOW: "The work does not fit the model",
     ErrorCode.SUBAGENT_TURN_LIMIT: "The turn limit was reached",
@@ -33,8 +33,11 @@ _REMEDIES = {
     ErrorCode.STREAM_FAILED: "Send it again.",
     ErrorCode.MODEL_NOT_CONFIGURED: "Choose another model, or configure it in Settings.",
     ErrorCode.EMPTY_MODEL_RESPONSE: "Send it again, or choose another model.",
-    ErrorCode.CONTEXT_TOO_LARGE: "Compact the conversation, or choose a model with a larger window.",
+    ErrorCode.CONTEXT_TOO_LARGE: "Choose a model with a larger window, or fewer tools.",
     ErrorCode.CONTEXT_COMPACTION_FAILED: "Choose a model with a larger window, or begin another session.",
+    ErrorCode.SUBAGENT_TURN_LIMIT: "Ask for less at once, or raise the limit: maxTurns of the subagent.",
+    ErrorCode.SUBAGENT_DURATION_TIMEOUT: "Ask for less at once, or raise the time limit in Settings.",
+    ErrorCode.SUBAGENT_COST_LIMIT: "Raise the cost limit in Settings, or choose a cheaper model.",
     ErrorCode.INTERNAL: "Send it again; when it stays, report this as a defect.",
 }
 

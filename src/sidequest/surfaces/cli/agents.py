@@ -94,6 +94,9 @@ def list_agents(place: Place, *, as_json: bool) -> int:
         put(screen.out, group, "bold")
         _put_rows(screen, desk, list(entries))
     _put_remarks(screen, desk, catalog.remarks)
+    if desk.planner.problem:
+        put(screen.out)
+        put(screen.out, f"default missing: {one_line(desk.planner.problem)}", "yellow")
     if notice := desk.parts.trust_notice():
         put(screen.out)
         put(screen.out, notice, "yellow")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from sidequest.core.budget import (
 from sidequest.core.errors import ErrorCode, SidequestError
 from sidequest.models.bindings import OFFLINE_KEY
 from sidequest.surfaces.cli.errors import Exit
-from sidequest.surfaces.text import count
+from sidequest.surfaces.text import count, one_line
 
 if TYPE_CHECKING:
     from sidequest.models.bindings import ModelBinding
@@ -59,6 +60,8 @@ class Basis:
     max_tokens: int | None
     max_tokens_from: str
     model: str | None = None
+    warning: str = ""
+    """What makes the numbers doubtful; empty when nothing does."""
 
 
 def execute(question: Question) -> int:
@@ -80,6 +83,8 @@ def execute(question: Question) -> int:
         print_json(as_dict(budget, basis))
     else:
         print("\n".join(formula(budget, basis)))
+    if basis.warning:
+        print(f"warning: {basis.warning}", file=sys.stderr)
     return Exit.DONE
 
 
@@ -120,7 +125,19 @@ def _basis_of_model(question: Question) -> Basis:
         max_tokens,
         _COMMAND_LINE if capped else source_of(binding, binding.max_tokens_source),
         binding.key,
+        _doubt(binding) if not question.window else "",
     )
+
+
+def _doubt(binding: ModelBinding) -> str:
+    """Say that nothing knows the model, which is often a name that is misspelt."""
+    if binding.window is not None:
+        return ""
+    from sidequest.models.catalog_facts import near_names
+
+    near = [f"{binding.provider}/{name}" for name in near_names(binding.vendor, binding.name)]
+    cure = f"Did you mean {', '.join(near)}?" if near else "Its context_window in the settings would be used."
+    return f"no catalog knows {one_line(binding.key)}, so its window is assumed. {cure}"
 
 
 def source_of(binding: ModelBinding, source: str) -> str:
@@ -134,6 +151,7 @@ def as_dict(budget: ContextBudget, basis: Basis) -> dict[str, object]:
     """Return the budget as plain values; all sizes in tokens."""
     return {
         "model": basis.model,
+        "warning": basis.warning or None,
         "window": budget.window,
         "windowFrom": basis.window_from,
         "maxTokens": budget.max_tokens,
@@ -175,8 +193,8 @@ def formula(budget: ContextBudget, basis: Basis) -> Iterator[str]:
     yield _numbers(f"min({kept}, {count(max(1, limit // 2))})")
     yield _row("", "summary out", budget.summary_output, "min(80 % of H, M)")
     yield _numbers(f"min({count(budget.headroom * 8 // 10)}, {count(m)})")
-    yield _row("", "summary in", budget.summary_input, f"W - summary out - {safety}")
-    yield _numbers(f"{count(w)} - {count(budget.summary_output)} - {safety}")
+    yield _row("", "summary in", budget.summary_input, f"max(1, W - summary out - {safety})")
+    yield _numbers(f"max(1, {count(w)} - {count(budget.summary_output)} - {safety})")
 
 
 def _floor(budget: ContextBudget) -> int:

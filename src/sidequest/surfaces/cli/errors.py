@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 
 from sidequest.core.errors import ErrorCode, Failure, SidequestError
@@ -25,6 +27,12 @@ _REMEDIES = {
     ErrorCode.TIMEOUT: "Try again, or take another model with --model.",
     ErrorCode.STREAM_FAILED: "Run it again.",
     ErrorCode.MODEL_NOT_CONFIGURED: "`sidequest models list` shows the models that can be used.",
+    ErrorCode.SUBAGENT_TURN_LIMIT: (
+        "Ask for less at once, or raise the limit: `maxTurns` of the subagent, `max_turns` of the settings."
+    ),
+    ErrorCode.SUBAGENT_DURATION_TIMEOUT: "Ask for less at once, or raise `max_seconds` of the settings.",
+    ErrorCode.SUBAGENT_COST_LIMIT: "Raise `max_cost_usd` of the settings, or take a cheaper model.",
+    ErrorCode.SUBAGENT_NO_REPORT: "Ask for less at once, or take another model with --model.",
     ErrorCode.EMPTY_MODEL_RESPONSE: "Run it again, or take another model with --model.",
     ErrorCode.INTERNAL: "Run it with SIDEQUEST_DEBUG=1, and report this as a defect.",
     ErrorCode.UNEXPECTED_DELEGATION_REJECTION: "Run it with SIDEQUEST_DEBUG=1, and report this as a defect.",
@@ -52,7 +60,7 @@ def complain(cause: str, remedy: str = "") -> None:
 
 def complain_of(failure: Failure) -> None:
     """Write the failure of a run that had started."""
-    complain(failure.message, _REMEDIES.get(failure.code, ""))
+    complain(failure.cause, failure.remedy or _REMEDIES.get(failure.code, ""))
 
 
 def guarded(command: Callable[[], int], *, debug: bool = False, as_json: bool = False) -> int:
@@ -77,6 +85,8 @@ def guarded(command: Callable[[], int], *, debug: bool = False, as_json: bool = 
             traceback.print_exc()
         kind, cause, remedy = _described(error)
         complain(cause, remedy)
+        if isinstance(error, OSError):
+            _forget_output()
         if as_json:
             _print_error(kind, cause, remedy)
         return Exit.FAILED if kind is ErrorCode.INTERNAL else Exit.USAGE
@@ -88,6 +98,9 @@ def _described(error: Exception) -> tuple[ErrorCode, str, str]:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _PARTS_OF_APP:
         missing = f"The package {error.name} is not installed."
         return ErrorCode.USAGE, missing, 'Run: pip install "sidequest[app]"'
+    if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
+        cause = f"The output cannot be written: {(error.strerror or str(error)).lower()}."
+        return ErrorCode.USAGE, cause, "Send the output to another place."
     if (said := _usage_error(error)) is not None:
         return ErrorCode.USAGE, *said
     remedy = "Run it with SIDEQUEST_DEBUG=1 to see where it happened."
@@ -114,6 +127,15 @@ def _usage_error(error: Exception) -> tuple[str, str] | None:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "sidequest"
     return str(words()), f"{command} --help"
+
+
+def _forget_output() -> None:
+    """Keep what standard output could not take from failing once more when the process ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _reader_left() -> int:

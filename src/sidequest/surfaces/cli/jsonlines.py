@@ -50,10 +50,17 @@ class JsonView:
 def outcome_result(outcome: Outcome) -> dict[str, Any]:
     """Return the last object of `delegate --json`; `ok` is true when there is usable text.
 
-    `report` is what a parent agent would read.
+    `report` is what a parent agent would read. Counters that are 0 are given, as `run` gives them.
     """
     ok = outcome.status in (Status.COMPLETED, Status.PARTIAL)
-    return {"type": "result", "ok": ok, **outcome_as_dict(outcome), "report": report_text(outcome)}
+    counters = {"contextCompactions": 0, "contextDegraded": False, "modelFailures": []}
+    return {
+        "type": "result",
+        "ok": ok,
+        **counters,
+        **outcome_as_dict(outcome),
+        "report": report_text(outcome),
+    }
 
 
 def turn_result(result: TurnResult) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from sidequest.core.budget import DEFAULT_CONTEXT_WINDOW
 from sidequest.core.errors import SidequestError
 from sidequest.models.bindings import OFFLINE_KEY, ModelBinding
 from sidequest.models.local_servers import LocalServer
@@ -95,7 +96,8 @@ def _put_bindings(screen: Screen, bindings: Sequence[ModelBinding], default: str
 
 
 def _window(binding: ModelBinding) -> str:
-    return count(binding.window) if binding.window else "?"
+    """Return the window that is reckoned with; `_details` says where nobody states one."""
+    return count(binding.window or DEFAULT_CONTEXT_WINDOW)
 
 
 def _details(binding: ModelBinding) -> Iterator[str]:

@@ -83,9 +83,10 @@ def narrate(before: ViewState, numbered: Numbered, after: ViewState) -> Iterator
             said = f"{event.after} failed ({event.code}); going on with {event.model}"
             yield Line(f"{said}: {one_line(event.message, 160)}", Tone.WARN, who)
         case RetryScheduled():
-            yield Line(
-                f"{event.code}: attempt {event.attempt} failed, next in {event.delay_s:.0f}s", Tone.WARN, who
-            )
+            # What it was is said once; the attempts after it say only that they failed, too.
+            why = f"{one_line(event.message, 160)} " if event.attempt == 1 and event.message else ""
+            said = f"{event.code}: {why}Attempt {event.attempt} failed, next in {event.delay_s:.0f}s"
+            yield Line(said, Tone.WARN, who)
         case RunEnded(ok=False, code=ErrorCode.TURN_ABORTED.value):
             yield Line("stopped", Tone.WARN)
         case RunEnded(ok=False, code=code):

@@ -79,7 +79,11 @@ class PlainView:
         self._put(Line(text, Tone.QUIET))
 
     def _settled(self, view: DelegationView, outcome: Outcome) -> None:
-        self._put(Line(settled_line(outcome), TONES.get(outcome.status, Tone.PLAIN), name_of(view)))
+        self._put(
+            Line(
+                settled_line(outcome, why=self._reports), TONES.get(outcome.status, Tone.PLAIN), name_of(view)
+            )
+        )
         for line in report_lines(outcome) if self._reports else ():
             put(self._console, f"  | {line}")
 
@@ -87,13 +91,13 @@ class PlainView:
         put(self._console, f"{line.who}  {line.text}" if line.who else line.text)
 
 
-def settled_line(outcome: Outcome) -> str:
-    """Return how a delegation ended, in one line."""
+def settled_line(outcome: Outcome, *, why: bool = True) -> str:
+    """Return how a delegation ended, in one line; without `why` its failure is told elsewhere."""
     usage = outcome.usage
     spent = f"{count(usage.input_tokens)} in + {count(usage.output_tokens)} out tokens"
     done = f"{some(outcome.turns, 'turn')}, {some(outcome.tool_calls, 'tool')}, {spent}"
     head = f"{outcome.status.value} in {duration(outcome.elapsed_s)}: {done}"
-    return f"{head}. {one_line(outcome.failure.message, 300)}" if outcome.failure else head
+    return f"{head}. {one_line(outcome.failure.message, 300)}" if outcome.failure and why else head
 
 
 def report_lines(outcome: Outcome) -> list[str]:

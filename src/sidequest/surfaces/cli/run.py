@@ -50,6 +50,7 @@ from sidequest.surfaces.cli.summary import (
     warning_of_turn,
 )
 from sidequest.surfaces.kept import Kept, keeping
+from sidequest.surfaces.settings import unknown_variables
 from sidequest.surfaces.storing import Keeping
 from sidequest.surfaces.text import printable
 
@@ -332,7 +333,7 @@ def _notices(session: Session, parts: Parts, model: str | None, kept: Kept | Non
     stored = kept.notices if kept else []
     untrusted = parts.trust_notice()
     first = [text for text in (notice, untrusted) if text]
-    for text in (*first, *stored, *definition_notices(parts.catalog)):
+    for text in (*unknown_variables(), *first, *stored, *definition_notices(parts.catalog)):
         session.log.emit(Notice(None, text))
 
 

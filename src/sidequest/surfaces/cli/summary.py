@@ -88,7 +88,9 @@ def _ended(outcomes: tuple[Outcome, ...]) -> str:
 
 def _spent(usage: Usage) -> str:
     sizes = f"{count(usage.input_tokens)} in + {count(usage.output_tokens)} out tokens"
-    return f"{sizes}, {money(usage.cost_usd)}"
+    # Where no answer came there is no price that could be unknown.
+    cost = usage.cost_usd if usage.requests or usage.total_tokens else usage.cost_usd or 0.0
+    return f"{sizes}, {money(cost)}"
 
 
 def put_facts(screen: Screen, facts: Iterator[Fact]) -> None:
