@@ -32,8 +32,9 @@ from sidequest.core.compaction import (
     summary_message,
 )
 from sidequest.core.outcome import Usage
+from sidequest.core.summary import SummaryFailed
 from sidequest.core.tokens import TokenMeter, estimate, estimate_message, estimate_text, reported_tokens
-from sidequest.core.transcript import mark_of, marked, validate
+from sidequest.core.transcript import head_summary, mark_of, marked, validate
 from tests.core.builders import (
     BRIEF,
     SMALL,
@@ -501,3 +502,46 @@ def test_a_summary_body_comes_back_from_its_message():
 def test_a_summary_keeps_no_anchor_from_before():
     told = [replace(m) for m in [brief(), *exchange(prose(9_000), reported=3_000)]]
     assert not any(map(reported_tokens, ladder(told).messages))
+
+
+class TestSummaryThatIsCarriedOn:
+    """Specification 2.7: a session whose summary fails keeps the one before."""
+
+    def history(self, summary="EARLIER-SUMMARY"):
+        return [
+            summary_message(summary),
+            user("now this"),
+            *exchange("word " * 1_600, "c1"),
+            *exchange("b", "c2"),
+        ]
+
+    @pytest.mark.parametrize("tell_loss", [True, False])
+    def test_it_stands_in_front_of_the_notice_in_a_session_only(self, tell_loss):
+        async def fails(request):
+            raise SummaryFailed("no")
+
+        outcome = asyncio.run(
+            compact(
+                self.history(),
+                budget=ContextBudget.of(4_000, 500),
+                summarise=fails,
+                force=True,
+                tell_loss=tell_loss,
+            )
+        )
+        assert isinstance(outcome, Degraded)
+        head = head_summary(outcome.messages)
+        assert (head is not None and "EARLIER-SUMMARY" in head) is tell_loss
+
+    def test_one_that_is_too_large_is_cut(self):
+        async def fails(request):
+            raise SummaryFailed("no")
+
+        budget = ContextBudget.of(4_000, 500)
+        outcome = asyncio.run(
+            compact(self.history("字" * 5_000), budget=budget, summarise=fails, force=True, tell_loss=True)
+        )
+        assert isinstance(outcome, Degraded)
+        head = head_summary(outcome.messages)
+        assert head is not None and 0 < head.count("字") < 1_000
+        assert outcome.tokens_after < budget.hard_limit
