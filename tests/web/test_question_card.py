@@ -21,6 +21,7 @@ def test_only_the_question_that_is_shown_is_answered_and_allowed_when_it_could_b
     async def case() -> None:
         now, said = [0.0], list[str]()
         monkeypatch.setattr(question_card, "_now_s", lambda: now[0])
+        monkeypatch.setattr(QuestionCard, "_go_on", lambda card: None)  # there is no browser
         questions = Questions()
         questions.surface(lambda: None)
         session = SimpleNamespace(
@@ -30,7 +31,8 @@ def test_only_the_question_that_is_shown_is_answered_and_allowed_when_it_could_b
             live=SimpleNamespace(get=lambda key: SimpleNamespace(session=session)),
             store=SimpleNamespace(masked=lambda value: value),
         )
-        desk = SimpleNamespace(application=application, session_id="s", complain=said.append)
+        watched = SimpleNamespace(view=SimpleNamespace(works={}))
+        desk = SimpleNamespace(application=application, session_id="s", complain=said.append, watched=watched)
         asked = [
             asyncio.create_task(questions.ask(("parent",), Action("Bash", command=text), {}, "ask"))
             for text in ("first", "second")

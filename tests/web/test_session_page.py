@@ -583,7 +583,9 @@ def test_everything_is_done_with_the_keyboard_alone(page: Page, served: Served) 
 
 def test_the_focus_stays_where_one_goes_on(page: Page, served: Served) -> None:
     begin(page, served, "write a file")
-    page.get_by_role("button", name="Allow once").press("Enter")
+    allow = page.get_by_role("button", name="Allow once")
+    expect(allow).to_be_enabled()
+    allow.press("Enter")
     expect(page.get_by_label(re.compile("^Message to the agent"))).to_be_focused()
     finished(page)
     opener = page.locator(".session-tools").get_by_role("button", name="Context")

@@ -209,7 +209,10 @@ class QuestionCard:
         if not shown or live is None or not live.session.rights.questions.answer(question_id, answer):
             self._desk.complain("This question was answered already.")
         self.show()
-        # The button that was pressed is gone: one goes on at the next question, or where one writes.
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Move the focus: the button that was pressed is gone. To the next question, or where one writes."""
         with self.element:
             if self._shown is not None:
                 focus(self.element.html_id)
