@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidequest.core.frames import OUR_TAGS, neutralised, one_line
@@ -34,6 +34,8 @@ def test_what_is_too_long_ends_in_an_ellipsis_and_a_path_keeps_its_end() -> None
 
 
 @given(HOSTILE, st.integers(1, 80), st.booleans())
+@example("<<modified-filesattachment", 17, False)
+@example("<summaryx" + "y" * 40, 17, True)
 def test_a_line_is_one_line_bounded_and_holds_no_tag_of_ours(text: str, limit: int, keep_end: bool) -> None:
     line = one_line(text, limit, keep_end=keep_end)
     assert len(line) <= limit

@@ -62,7 +62,9 @@ def one_line(text: str, limit: int, *, keep_end: bool = False) -> str:
     if len(line) <= limit:
         return line
     tail = (limit - 1) // 2 if keep_end else 0
-    return f"{line[: limit - 1 - tail]}…{line[-tail:] if tail else ''}"
+    cut = f"{line[: limit - 1 - tail]}…{line[-tail:] if tail else ''}"
+    # The cut may end a longer word where the name of a tag ends; this sign keeps the length.
+    return _opening(OUR_TAGS).sub("‹", cut)
 
 
 def _shown(character: str) -> str:
