@@ -6,8 +6,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.store.postgres import Server, find_programs, running_server
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.register_profile("search", max_examples=1_000, deadline=None, database=None)
+# The same examples each time; `pytest --hypothesis-profile=search` looks for new ones.
+settings.load_profile("repeatable")
 
 LONG = ("tests/durable/test_kill.py", "tests/web/", "tests/surfaces/")
 """What takes longest begins first: a worker that began it last would keep the other one waiting."""
